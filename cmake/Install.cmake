@@ -1,2 +1,7 @@
 include(GNUInstallDirs)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/abi/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/systemd/weftd.service DESTINATION lib/systemd/system)
+install(FILES ${CMAKE_SOURCE_DIR}/systemd/weft.sysusers DESTINATION lib/sysusers.d RENAME weft.conf)
+install(FILES ${CMAKE_SOURCE_DIR}/systemd/weft.tmpfiles DESTINATION lib/tmpfiles.d RENAME weft.conf)
+install(FILES ${CMAKE_SOURCE_DIR}/etc/weft.toml DESTINATION share/weft)
+install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/weft)
