@@ -13,6 +13,7 @@ pkg_check_modules(png REQUIRED IMPORTED_TARGET libpng)
 pkg_check_modules(jpeg REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(prometheus REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 
 # llhttp: Debian 13 has a library; Debian 12 ships the generated C sources in node-llhttp.
 find_path(LLHTTP_INCLUDE_DIR llhttp.h PATHS /usr/include /usr/share/include PATH_SUFFIXES llhttp REQUIRED)
