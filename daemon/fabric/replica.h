@@ -1,0 +1,95 @@
+// Replica: one worker process of a deployment, its link, and its supervision: start, watch, restart with backoff, stop.
+// Implements gateway::Backend. Loop thread only. A worker's death ends its sequences with on_lost and nothing else.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "config/config.h"
+#include "gateway/backend.h"
+#include "loop/loop.h"
+#include "loop/stream.h"
+#include "wire/framing.h"
+
+namespace weft::fabric {
+
+struct ReplicaOptions {
+  config::DeploymentConfig deployment;
+  std::string worker_program;  // absolute path of weft-worker
+  std::string plugin_dir;
+  bool trust_user_plugins = false;
+};
+
+struct ReplicaEvents {
+  std::function<void()> on_change;                      // state, progress or reason changed
+  std::function<void(double seconds)> on_cancel_freed;  // cancel sent -> blocks free
+};
+
+class Replica : public gateway::Backend {
+ public:
+  // `loop` and `reaper` outlive the replica.
+  Replica(Loop& loop, ChildReaper& reaper, ReplicaOptions options, ReplicaEvents events);
+  ~Replica() override;  // kills the worker
+
+  void start();
+  // Asks the worker to leave and kills it after the grace period; `done` runs once it is gone. No restart afterwards.
+  void stop(uint64_t grace_ms, std::function<void()> done);
+
+  const gateway::ReplicaInfo& info() const override { return info_; }
+  Result<uint64_t> submit(wire::Generate generate, gateway::GenerationListener* listener) override;
+  void cancel(uint64_t id, std::string_view reason) override;
+  void forget(uint64_t id, std::string_view reason) override;
+
+  // True when there is nothing to do or the worker moves: feeds health and the systemd watchdog.
+  bool making_progress() const;
+  const config::DeploymentConfig& deployment() const { return options_.deployment; }
+  size_t in_flight() const { return sequences_.size(); }
+
+ private:
+  struct Sequence {
+    gateway::GenerationListener* listener = nullptr;  // null once forgotten
+    uint64_t cancelled_at_ms = 0;
+  };
+
+  void spawn();
+  void on_bytes(std::string_view bytes);
+  void on_envelope(const wire::Envelope& envelope);
+  void on_hello(const wire::Hello& hello);
+  void on_ready(const wire::Ready& ready);
+  void on_token_batch(const wire::TokenBatch& batch);
+  void on_stats(const wire::WorkerStats& stats);
+  void on_fault(const wire::WorkerFault& fault);
+  void on_exit(const ChildExit& exit);
+  void send(const wire::Envelope& envelope);
+  void configure();
+  // The link is useless: fail the sequences, make sure the process dies.
+  void lose(std::string reason);
+  void fail_sequences(const Error& why);
+  void schedule_restart();
+  void check_stall();
+  void set_state(gateway::ReplicaState state, std::string reason = {});
+
+  Loop& loop_;
+  ChildReaper& reaper_;
+  const ReplicaOptions options_;
+  const ReplicaEvents events_;
+  gateway::ReplicaInfo info_;
+  std::unique_ptr<Stream> link_;
+  wire::FrameDecoder decoder_;
+  std::unordered_map<uint64_t, Sequence> sequences_;
+  uint64_t next_id_ = 1;  // never reused, also not by the next worker
+  pid_t pid_ = -1;
+  bool permanent_fault_ = false;
+  bool stopping_ = false;
+  uint64_t backoff_ms_ = 0;
+  uint64_t ready_at_ms_ = 0;
+  std::function<void()> stopped_;
+  Timer restart_timer_;
+  Timer kill_timer_;
+  Timer stall_timer_;
+};
+
+}  // namespace weft::fabric
