@@ -13,8 +13,8 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(weft_flags INTERFACE)
-target_compile_options(weft_flags INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor
-  $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -Wno-sign-conversion>)
+target_compile_options(weft_flags INTERFACE -Wall -Wextra -Werror -Wshadow
+  $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -Wno-sign-conversion -Wnon-virtual-dtor>)
 target_compile_definitions(weft_flags INTERFACE WEFT_VERSION="${PROJECT_VERSION}")
 if(WEFT_SANITIZE)
   add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-sanitize-recover=all)
