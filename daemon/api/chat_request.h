@@ -106,6 +106,7 @@ struct ChatRequest {
   std::string request_id;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
+  JsonValue structured_outputs;  // the structured_outputs object as sent (null when absent)
 };
 
 // POST /v1/completions. Prompts are token ids or text; several prompts are several choices.
