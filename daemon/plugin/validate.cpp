@@ -1,8 +1,6 @@
 #include "plugin/validate.h"
 
-#include <weft/kernels.h>
-#include <weft/model.h>
-#include <weft/storage.h>
+#include <weft/weft.h>
 
 #include <algorithm>
 #include <charconv>
@@ -57,11 +55,34 @@ constexpr Member kModel[] = {WEFT_MEMBER(weft_model_v1, probe),
                              WEFT_MEMBER(weft_model_v1, ready),
                              WEFT_MEMBER(weft_model_v1, step),
                              WEFT_MEMBER_IF(weft_model_v1, encode_media, WEFT_MODEL_CAP_MEDIA)};
+constexpr Member kScheduler[] = {WEFT_MEMBER(weft_scheduler_v1, admit), WEFT_MEMBER(weft_scheduler_v1, plan),
+                                 WEFT_MEMBER(weft_scheduler_v1, finished)};
+constexpr Member kSpeculator[] = {WEFT_MEMBER(weft_speculator_v1, bind),
+                                  WEFT_MEMBER(weft_speculator_v1, event),
+                                  WEFT_MEMBER_IF(weft_speculator_v1, observe, WEFT_SPECULATOR_CAP_TAPS),
+                                  WEFT_MEMBER(weft_speculator_v1, propose),
+                                  WEFT_MEMBER(weft_speculator_v1, commit),
+                                  WEFT_MEMBER_IF(weft_speculator_v1, save, WEFT_SPECULATOR_CAP_STATE),
+                                  WEFT_MEMBER_IF(weft_speculator_v1, load, WEFT_SPECULATOR_CAP_STATE)};
+constexpr Member kCollective[] = {WEFT_MEMBER(weft_collective_v1, token),
+                                  WEFT_MEMBER(weft_collective_v1, join),
+                                  WEFT_MEMBER_IF(weft_collective_v1, register_region, WEFT_COLLECTIVE_CAP_P2P),
+                                  WEFT_MEMBER_IF(weft_collective_v1, unregister, WEFT_COLLECTIVE_CAP_P2P),
+                                  WEFT_MEMBER(weft_collective_v1, run),
+                                  WEFT_MEMBER_IF(weft_collective_v1, send, WEFT_COLLECTIVE_CAP_P2P),
+                                  WEFT_MEMBER_IF(weft_collective_v1, recv, WEFT_COLLECTIVE_CAP_P2P),
+                                  WEFT_MEMBER_IF(weft_collective_v1, reap, WEFT_COLLECTIVE_CAP_P2P),
+                                  WEFT_MEMBER(weft_collective_v1, health),
+                                  WEFT_MEMBER(weft_collective_v1, abort),
+                                  WEFT_MEMBER(weft_collective_v1, leave)};
 
 constexpr TableRule kRules[] = {
     {WEFT_STORAGE_ID, sizeof(weft_storage_v1), true, kStorage},
     {WEFT_KERNELS_ID, sizeof(weft_kernels_v1), false, kKernels},
     {WEFT_MODEL_ID, sizeof(weft_model_v1), true, kModel},
+    {WEFT_SCHEDULER_ID, sizeof(weft_scheduler_v1), true, kScheduler},
+    {WEFT_SPECULATOR_ID, sizeof(weft_speculator_v1), true, kSpeculator},
+    {WEFT_COLLECTIVE_ID, sizeof(weft_collective_v1), true, kCollective},
 };
 
 constexpr const char* kRepair = "the plugin must be repaired by its author";

@@ -53,7 +53,7 @@ typedef struct weft_str { /* frozen */
 } weft_str;
 
 typedef struct weft_bytes { /* frozen */
-  void *data;
+  void *data;               /* borrow unless stated */
   uint64_t len;
 } weft_bytes;
 

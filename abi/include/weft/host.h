@@ -35,7 +35,7 @@ struct weft_host {
   uint32_t (*threads)(const weft_host *host);
   /* [init] Secret by name, from the host's credential store. out: borrow until open returns. name: borrow */
   weft_status (*credential)(const weft_host *host, const char *name, weft_bytes *out);
-  /* [init] Registers a metric "weft_plugin_<name>" and returns its id (0 = refused). kind 1 counter, 2 gauge. borrow both */
+  /* [init] Registers a metric "weft_plugin_<name>" and returns its id (0 = refused). kind 1 counter, 2 gauge. name, help: borrow */
   uint64_t (*metric)(const weft_host *host, const char *name, int32_t kind, const char *help);
   /* [any] adds to a counter, sets a gauge */
   void (*metric_put)(const weft_host *host, uint64_t id, double value);

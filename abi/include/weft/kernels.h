@@ -345,7 +345,7 @@ typedef struct weft_kernel { /* frozen */
   uint32_t dtype_w;          /* dtype of the weight or page argument it takes, 0 when the op has none */
   uint32_t dtype_act;
   int32_t score;             /* higher wins; ref is 0; negative = cannot run on this machine */
-  /* [init|slow] args: borrow, the op's struct; out: fill */
+  /* [init|slow] args: borrow, the op's struct. out, err: fill */
   weft_status (*plan)(const void *args, weft_plan *out, weft_err *err);
   /* [engine] args: borrow; err: fill */
   weft_status (*launch)(const void *args, weft_err *err);
@@ -363,7 +363,7 @@ typedef struct weft_kernels_v1 {
   weft_head head;
   /* [init] 0 = cannot run on this machine, else score: higher wins */
   int32_t (*probe)(weft_plugin *plugin);
-  /* [init] out: fill */
+  /* [init] out, err: fill */
   weft_status (*info)(weft_plugin *plugin, weft_kernels_info *out, weft_err *err);
   /* [init] Kernel i, or WEFT_END. out: fill */
   weft_status (*get)(weft_plugin *plugin, uint32_t i, weft_kernel *out);
@@ -380,7 +380,7 @@ typedef struct weft_kernels_v1 {
 typedef struct weft_host_kernels_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  /* [init|slow] The chosen kernel set's facts. out: fill */
+  /* [init|slow] The chosen kernel set's facts. out, err: fill */
   weft_status (*info)(const weft_host *host, weft_kernels_info *out, weft_err *err);
   /* [init|slow] Best allowed variant of op for these dtypes, or NULL when the kernel set lacks the op. op: borrow.
    * Result: keep UNTIL close */

@@ -32,9 +32,9 @@ typedef struct weft_catalog {
   uint32_t reserved;
   uint64_t n;
   void *impl; /* the host's own */
-  /* [slow] entry by name or NULL. Result: keep UNTIL ready. name: borrow */
+  /* [slow] entry by name or NULL. Result: keep UNTIL ready. catalog, name: borrow */
   const weft_catalog_entry *(*find)(const struct weft_catalog *catalog, weft_str name);
-  /* [slow] i-th entry in name order. Result: keep UNTIL ready */
+  /* [slow] i-th entry in name order. Result: keep UNTIL ready. catalog: borrow */
   const weft_catalog_entry *(*at)(const struct weft_catalog *catalog, uint64_t i);
 } weft_catalog;
 

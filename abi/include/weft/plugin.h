@@ -17,7 +17,7 @@ typedef struct weft_instance weft_instance; /* opaque, the plugin's */
 enum { WEFT_KEY_STR = 1, WEFT_KEY_INT, WEFT_KEY_BOOL, WEFT_KEY_REAL, WEFT_KEY_SIZE, WEFT_KEY_DURATION };
 enum { WEFT_KEY_REQUIRED = 1u };
 
-/* A setting that an interface understands. The host checks the operator's TOML against this table. */
+/* A setting that an interface understands. The host checks the operator's TOML against this table. Texts: keep, static. */
 typedef struct weft_key { /* frozen */
   const char *name;       /* NULL ends the table */
   uint32_t type;          /* WEFT_KEY_* */
@@ -59,12 +59,13 @@ typedef struct weft_life {
 } weft_life;
 
 typedef struct weft_interface { /* frozen */
-  const char *id;               /* "weft.storage/1"; NULL ends the array */
+  const char *id;               /* keep: static. "weft.storage/1"; NULL ends the array */
   const weft_head *table;       /* keep: static */
   const weft_life *life;        /* keep: static; NULL when the interface has no instances */
   const weft_key *keys;         /* keep: static; NULL when there are no settings */
 } weft_interface;
 
+/* Everything that a descriptor points to: keep, static; texts are 1 to 1024 bytes, NUL-terminated. */
 typedef struct weft_desc {
   uint32_t struct_size;
   uint32_t magic;     /* WEFT_MAGIC */

@@ -60,7 +60,7 @@ typedef struct weft_storage_v1 {
   /* [any] best effort; the completion still comes, with WEFT_E_CANCELLED if it won */
   weft_status (*cancel)(weft_instance *self, uint64_t id);
   /* [slow] Calls each(ctx, name, info) for every object directly under prefix, in name order; stops when it returns
-   * non-zero and returns that. prefix: borrow; name, info: borrow in the callback. err: fill */
+   * non-zero and returns that. prefix, ctx: borrow. name, info: borrow in the callback. err: fill */
   weft_status (*list)(weft_instance *self, weft_str prefix,
                       weft_status (*each)(void *ctx, weft_str name, const weft_object_info *info), void *ctx,
                       weft_err *err);

@@ -41,7 +41,7 @@ typedef struct weft_tensor {
   uint32_t reserved;
   int64_t shape[WEFT_RANK_MAX];
   int64_t stride[WEFT_RANK_MAX]; /* elements, not bytes */
-  void *data;
+  void *data;                    /* borrow unless stated */
 } weft_tensor;
 
 #ifdef __cplusplus
