@@ -8,8 +8,8 @@
 namespace weft::api {
 
 struct ModelEntry {
-  std::string id;    // served name; an alias is an entry of its own
-  std::string root;  // the model behind it
+  std::string id = {};    // served name; an alias is an entry of its own
+  std::string root = {};  // the model behind it
   int64_t created = 0;
   std::string owned_by = "weft";
   int64_t max_model_len = 0;
