@@ -91,10 +91,10 @@ weft_status open_plugin(const weft_host *, weft_plugin **out, weft_err *err) {
 void close_plugin(weft_plugin *) {}
 
 const weft_desc kDesc = {sizeof(weft_desc), WEFT_MAGIC,         WEFT_ABI_MAJOR, WEFT_ABI_MINOR, "kernels_cpu",
-                         "1.0.0",           "the weft project", "Apache-2.0",   kInterfaces,    open_plugin,
+                         WEFT_VERSION,      "weft",             "Apache-2.0",   kInterfaces,    open_plugin,
                          close_plugin};
 
 }  // namespace
 }  // namespace weft::kernels_cpu
 
-WEFT_PLUGIN(kernels_cpu, "1.0.0", &weft::kernels_cpu::kDesc);
+WEFT_PLUGIN(kernels_cpu, WEFT_VERSION, &weft::kernels_cpu::kDesc);

@@ -2,6 +2,7 @@
 
 #include "bind.h"
 #include "cpu.h"
+#include "fast.h"
 #include "ref.h"
 
 namespace weft::kernels_cpu {
@@ -28,6 +29,34 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
   return kernel<weft_op_mla, ref::mla_prefill, ref::mla_prefill_need, kBitsRef>("mla_prefill", "ref", WEFT_ISA_ANY,
                                                                                 dtype_w, 0);
 }
+
+// The rows of one vector variant.
+#define WEFT_FAST_ROW(ns, isa, bits, score, args, op, dtype_w) \
+  kernel<args, ns::op, ns::op##_need, bits>(#op, #ns, isa, dtype_w, score)
+#define WEFT_FAST_PLAIN(ns, isa, bits, score, args, op) \
+  kernel<args, ns::op, no_workspace, bits>(#op, #ns, isa, 0, score)
+#define WEFT_FAST_ROWS(ns, isa, bits, score)                                              \
+  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_F32),                      \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),                 \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),                \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_F32),                    \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),                  \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),             \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),            \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),          \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),            \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),           \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3),         \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_attnres, attnres, 0),                   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_step, 0),                      \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_chunk, 0),                     \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_vit_attend, vit_attend, 0),             \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_norm, norm),                          \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_glu, glu),                            \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gate, gate),                          \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_add, add),                            \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gelu, gelu)
 
 constexpr weft_kernel kKernels[] = {
     ref_embed(WEFT_F32),
@@ -61,6 +90,10 @@ constexpr weft_kernel kKernels[] = {
     kernel<weft_op_vit_pos, ref::vit_pos, no_workspace, kBitsRef>("vit_pos", "ref", WEFT_ISA_ANY, 0, 0),
     kernel<weft_op_vit_attend, ref::vit_attend, ref::vit_attend_need, kBitsRef>("vit_attend", "ref", WEFT_ISA_ANY, 0, 0),
     kernel<weft_op_vit_merge, ref::vit_merge, no_workspace, kBitsRef>("vit_merge", "ref", WEFT_ISA_ANY, 0, 0),
+#if defined(__x86_64__)
+    WEFT_FAST_ROWS(avx2, WEFT_ISA_X86_AVX2, kBitsAvx2, 100),
+    WEFT_FAST_ROWS(avx512, WEFT_ISA_X86_AVX512, kBitsAvx512, 200),
+#endif
 };
 
 }  // namespace
