@@ -1,0 +1,118 @@
+// The step loop of one worker: takes requests, runs the model one batched step at a time, samples, and reports tokens.
+//
+// Contract of a step. Commands (generate, cancel, drain) take effect between steps. A step runs every planned row exactly
+// once, then for each sequence whose last row it ran samples one token; what happened to all sequences leaves as one
+// TokenBatch. Each request gets exactly one message with `finish` set, and its cache units are free before that message is
+// emitted. A failing step ends the sequences that were in it and no others.
+//
+// One thread at a time owns an Engine (in a worker: the engine thread). It does no I/O and reads no clock but options.now_us;
+// messages go out through `emit`, which may wait (that is the backpressure) but must not call back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/batch.h"
+#include "engine/cache.h"
+#include "engine/scheduler.h"
+#include "weft/model.h"
+#include "wire/weft.pb.h"
+
+namespace weft::engine {
+
+// A model that is ready to step. Borrowed: outlives the Engine.
+struct ModelRef {
+  const weft_model_v1* table = nullptr;
+  weft_instance* self = nullptr;
+  weft_model_info info = {};
+};
+
+struct EngineOptions {
+  SchedulerLimits limits;
+  uint32_t max_context = 1;  // tokens of prompt and output together; every such sequence fits the caches alone
+  uint64_t stats_interval_us = 250'000;
+  std::function<uint64_t()> now_us;  // monotonic
+};
+
+class Engine {
+ public:
+  using Emit = std::function<void(const wire::Envelope&)>;
+  // Failing steps in a row after which the worker gives up and asks to be restarted.
+  static constexpr uint32_t kFailedStepsMax = 8;
+
+  // caches: borrowed, outlives the Engine.
+  Engine(ModelRef model, Caches* caches, EngineOptions options, Emit emit);
+
+  void generate(wire::Generate message);
+  void cancel(uint64_t id, const std::string& reason);
+  // Nothing new is taken; Drained follows when the last sequence has ended, by itself or at the deadline.
+  void drain(uint64_t deadline_ms);
+  // Runs one step when there is work. False when there was none. Sends pending messages either way.
+  bool step();
+  bool has_work() const { return scheduler_.has_work() || draining(); }
+  // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has ended.
+  bool faulted() const { return faulted_; }
+
+  // Runs one row through the model and throws the result away: memory becomes resident, and a model that produces
+  // nonsense is found before it is called ready.
+  Status warm_up();
+  Status audit() const { return caches_->audit(); }
+  uint64_t preemptions() const { return scheduler_.preemptions(); }
+
+ private:
+  bool draining() const { return drain_deadline_us_ != 0 && !drained_; }
+  wire::SequenceTokens* entry(Sequence* sequence);
+  void finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error);
+  void refuse(uint64_t id, const Error& error);
+  void fail_all(const Error& error);
+  void fail_step(weft_status status, const std::string& message);
+  void flush_tokens();
+  void end_draining();
+  void emit_stats(uint64_t now);
+
+  void note_admissions(uint64_t now);
+  bool encode_media();
+  Status encode(Sequence* sequence, uint32_t rows);
+  void run_step();
+  void take_results(const PlannedRun& run, uint32_t* logit_row);
+  Status record_prompt_row(Sequence* sequence, uint32_t position, std::span<const float> logits);
+  Result<int32_t> next_token(Sequence* sequence, std::span<float> logits);
+  wire::Finish finish_after(const Sequence& sequence, int32_t token) const;
+  void send_prompt_logprobs(Sequence* sequence);
+
+  const ModelRef model_;
+  Caches* const caches_;
+  const EngineOptions options_;
+  const Emit emit_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  SampleScratch scratch_;
+  std::vector<TopLogprob> tops_;
+  std::vector<float> raw_copy_;        // raw logits of a row that penalties or bias change
+
+  std::vector<PlannedRun> runs_;       // of the step being run
+  wire::Envelope out_;                 // the TokenBatch being collected; memory is reused
+  uint64_t batch_mark_ = 1;            // number of that batch
+  std::vector<std::pair<uint64_t, wire::Finish>> ended_;  // scratch: sequences that end after this step
+  wire::Envelope stats_;
+
+  uint64_t next_order_ = 0;
+  uint64_t steps_ = 0;
+  uint64_t prompt_tokens_total_ = 0;
+  uint64_t generated_tokens_total_ = 0;
+  uint64_t last_step_us_ = 0;
+  uint64_t last_batch_tokens_ = 0;
+  uint64_t stats_due_us_ = 0;
+  bool stats_idle_ = false;  // the last stats said idle
+  uint64_t drain_deadline_us_ = 0;
+  bool drained_ = false;
+  uint32_t failed_steps_ = 0;
+  bool faulted_ = false;
+};
+
+}  // namespace weft::engine
