@@ -1,17 +1,13 @@
 // storage_file: "weft.storage/1" for files of this machine. This file is the C boundary: it turns
 // ABI calls into calls of FileStore and FileObject and lets no exception through.
-#include <cstdio>
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 
 #include "file_object.h"
 #include "file_store.h"
 #include "file_uri.h"
-#include "weft/host.h"
-#include "weft/note.h"
+#include "weft.hpp"
 #include "weft/storage.h"
 
 struct weft_plugin {
@@ -25,34 +21,14 @@ struct weft_instance {
 namespace storage_file {
 namespace {
 
-weft_status fail(weft_err* err, const Failure& failure) {
-  if (err != nullptr) {
-    err->code = failure.code;
-    err->sys = failure.sys;
-    std::snprintf(err->msg, sizeof err->msg, "%s", failure.message.c_str());
-  }
-  return failure.code;
+weft_status report(weft_err* err, const Failure& failure) {
+  return weft::put_error(err, failure.code, failure.message.c_str(), failure.sys);
 }
-
-// Runs `body` and turns what it throws (only memory can run out here) into a status.
-template <class Body>
-weft_status fenced(weft_err* err, Body&& body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return fail(err, {WEFT_E_NOMEM, 0, "out of memory"});
-  } catch (const std::exception& e) {
-    return fail(err, {WEFT_E_INTERNAL, 0, std::string("unexpected: ") + e.what()});
-  }
-}
-
-std::string_view view_of(weft_str text) { return {text.data, text.data == nullptr ? 0 : text.len}; }
 
 weft_object* to_abi(FileObject* object) { return reinterpret_cast<weft_object*>(object); }
 FileObject* from_abi(weft_object* object) { return reinterpret_cast<FileObject*>(object); }
 
-// ---- settings and life
-// -------------------------------------------------------------------------------------------
+// ---- settings and life ----
 
 constexpr weft_key kKeys[] = {
     {"threads", WEFT_KEY_INT, 0, "2", "Threads that read files, 1 to 64."},
@@ -63,35 +39,23 @@ static_assert(kThreadsDefault == 2 && kThreadsMax == 64 && kQueueDefault == 256 
                   kQueueMax == 65536,
               "the key table above says these numbers in words");
 
-weft_status set_count(const weft_param& param, uint32_t max, uint32_t* value, weft_err* err) {
-  if (param.i < 1 || param.i > max)
-    return fail(err, {WEFT_E_CONFIG, 0,
-                      std::string(param.name) + ": expected 1 to " + std::to_string(max) +
-                          ", got " + std::to_string(param.i)});
-  *value = static_cast<uint32_t>(param.i);
-  return WEFT_OK;
-}
-
 weft_status create(weft_plugin* plugin, const weft_param* params, uint32_t n, weft_instance** out,
                    weft_err* err) {
-  return fenced(err, [&]() -> weft_status {
+  return weft::fence(err, [&] {
+    const weft::Params settings(params, n);
     StoreOptions options;
-    for (uint32_t i = 0; i < n; ++i) {
-      const std::string_view name = params[i].name;
-      weft_status status = WEFT_OK;
-      if (name == "threads") status = set_count(params[i], kThreadsMax, &options.threads, err);
-      if (name == "queue") status = set_count(params[i], kQueueMax, &options.queue, err);
-      if (status != WEFT_OK) return status;
-    }
+    options.threads =
+        static_cast<uint32_t>(settings.integer_in("threads", 1, kThreadsMax, kThreadsDefault));
+    options.queue =
+        static_cast<uint32_t>(settings.integer_in("queue", 1, kQueueMax, kQueueDefault));
     *out = new weft_instance{plugin, FileStore(options)};
-    return WEFT_OK;
   });
 }
 
 weft_status start(weft_instance* self, weft_err* err) {
-  return fenced(err, [&]() -> weft_status {
+  return weft::fence(err, [&]() -> weft_status {
     std::string error;
-    return self->store.start(&error) ? WEFT_OK : fail(err, {WEFT_E_NOMEM, 0, error});
+    return self->store.start(&error) ? WEFT_OK : report(err, {WEFT_E_NOMEM, 0, error});
   });
 }
 
@@ -106,19 +70,18 @@ void stop(weft_instance* self) { self->store.stop(); }
 
 void destroy(weft_instance* self) { delete self; }
 
-// ---- the interface
-// -----------------------------------------------------------------------------------------------
+// ---- the interface ----
 
-int32_t probe(weft_plugin*, weft_str uri) { return score_uri(view_of(uri)); }
+int32_t probe(weft_plugin*, weft_str uri) { return score_uri(weft::view(uri)); }
 
 weft_status open_object(weft_instance*, weft_str uri, weft_object** out, weft_object_info* info,
                         weft_err* err) {
-  return fenced(err, [&]() -> weft_status {
+  return weft::fence(err, [&]() -> weft_status {
     std::string path, error;
-    if (!path_of_uri(view_of(uri), &path, &error)) return fail(err, {WEFT_E_CONFIG, 0, error});
+    if (!path_of_uri(weft::view(uri), &path, &error)) return report(err, {WEFT_E_CONFIG, 0, error});
     Failure failure;
     std::unique_ptr<FileObject> object = FileObject::open(path, &failure);
-    if (object == nullptr) return fail(err, failure);
+    if (object == nullptr) return report(err, failure);
     *info = object->info();
     *out = to_abi(object.release());
     return WEFT_OK;
@@ -143,9 +106,10 @@ weft_status cancel(weft_instance* self, uint64_t id) {
 weft_status list(weft_instance*, weft_str prefix,
                  weft_status (*each)(void* ctx, weft_str name, const weft_object_info* info),
                  void* ctx, weft_err* err) {
-  return fenced(err, [&]() -> weft_status {
+  return weft::fence(err, [&]() -> weft_status {
     std::string path, error;
-    if (!path_of_uri(view_of(prefix), &path, &error)) return fail(err, {WEFT_E_CONFIG, 0, error});
+    if (!path_of_uri(weft::view(prefix), &path, &error))
+      return report(err, {WEFT_E_CONFIG, 0, error});
     Failure failure;
     const weft_status status = list_directory(
         path,
@@ -153,7 +117,7 @@ weft_status list(weft_instance*, weft_str prefix,
           return each(ctx, {name.data(), name.size()}, &info);
         },
         &failure);
-    return failure.code != WEFT_OK ? fail(err, failure) : status;
+    return failure.code != WEFT_OK ? report(err, failure) : status;
   });
 }
 
@@ -174,7 +138,7 @@ constexpr weft_interface kInterfaces[] = {
 };
 
 weft_status open_plugin(const weft_host* host, weft_plugin** out, weft_err* err) {
-  return fenced(err, [&]() -> weft_status {
+  return weft::fence(err, [&]() -> weft_status {
     *out = new weft_plugin{host};
     return WEFT_OK;
   });
@@ -183,9 +147,8 @@ weft_status open_plugin(const weft_host* host, weft_plugin** out, weft_err* err)
 void close_plugin(weft_plugin* plugin) { delete plugin; }
 
 constexpr weft_desc kDesc = {
-    sizeof(weft_desc), WEFT_MAGIC,   WEFT_ABI_MAJOR, WEFT_ABI_MINOR,
-    "storage_file",    WEFT_VERSION, "weft",         "Apache-2.0",
-    kInterfaces,       open_plugin,  close_plugin,
+    sizeof(weft_desc), WEFT_MAGIC,   WEFT_ABI_MAJOR, WEFT_ABI_MINOR, "storage_file", WEFT_VERSION,
+    "weft project",    "Apache-2.0", kInterfaces,    open_plugin,    close_plugin,
 };
 
 }  // namespace

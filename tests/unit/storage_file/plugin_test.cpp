@@ -93,10 +93,10 @@ TEST_CASE("settings out of range are named") {
   const weft_param none = int_param("threads", 0), many = int_param("threads", 65),
                    deep = int_param("queue", 65537);
   CHECK(p.life->create(p.plugin, &none, 1, &self, &p.err) == WEFT_E_CONFIG);
-  CHECK(std::string(p.err.msg) == "threads: expected 1 to 64, got 0");
+  CHECK(std::string(p.err.msg) == "setting \"threads\": expected 1 to 64, came 0");
   CHECK(p.life->create(p.plugin, &many, 1, &self, &p.err) == WEFT_E_CONFIG);
   CHECK(p.life->create(p.plugin, &deep, 1, &self, &p.err) == WEFT_E_CONFIG);
-  CHECK(std::string(p.err.msg) == "queue: expected 1 to 65536, got 65537");
+  CHECK(std::string(p.err.msg) == "setting \"queue\": expected 1 to 65536, came 65537");
   CHECK(self == nullptr);
   const weft_param good[] = {int_param("threads", 64), int_param("queue", 1)};
   REQUIRE(p.life->create(p.plugin, good, 2, &self, &p.err) == WEFT_OK);
