@@ -29,7 +29,7 @@ class ResponseReader {
       return self(p)->value(std::string_view(at, n));
     };
     settings_.on_header_value_complete = [](llhttp_t* p) {
-      self(p)->field_open_ = false;
+      self(p)->end_field();
       return 0;
     };
     settings_.on_headers_complete = [](llhttp_t* p) { return self(p)->headers_complete(); };
@@ -91,6 +91,12 @@ class ResponseReader {
     if (!in_head_ || response_.headers.fields().empty()) return 0;
     response_.headers.fields().back().second.append(text);
     return grow_head(text.size());
+  }
+  void end_field() {
+    field_open_ = false;
+    if (!in_head_ || response_.headers.fields().empty()) return;
+    std::string& value = response_.headers.fields().back().second;
+    value = std::string(trim_whitespace(value));
   }
   int headers_complete() {
     in_head_ = false;

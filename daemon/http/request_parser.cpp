@@ -41,7 +41,7 @@ struct RequestParser::Callbacks {
     return 0;
   }
   static int value_complete(llhttp_t* p) {
-    self(p)->field_open_ = false;
+    self(p)->end_field();
     return 0;
   }
   static int headers_complete(llhttp_t* p) { return self(p)->headers_complete(); }
@@ -128,6 +128,10 @@ size_t RequestParser::feed(std::string_view bytes) {
   if (!run_llhttp(head.substr(0, head_bytes), &consumed)) return done + head_bytes;
   done += head_bytes;
   if (!head_done) return done;
+  if (!headers_done_ && parser_.method == HTTP_PRI) {
+    fail(505, "unsupported_version", "this server speaks HTTP/1.0 and HTTP/1.1, not HTTP/2");
+    return done;
+  }
   if (!headers_done_ || consumed != head_bytes) {
     // The scanner and llhttp disagree about where the head ends: never guess.
     fail(400, "bad_request", "the headers are not well formed");
@@ -181,6 +185,10 @@ bool RequestParser::scan_byte(char c) {
     if (!in_first_line_ && line_length_ == 0) {
       if (c == ' ' || c == '\t') {
         fail(400, "bad_request", "folded header lines are not allowed");
+        return false;
+      }
+      if (c == ':') {
+        fail(400, "bad_request", "a header has no name");
         return false;
       }
       if (++header_count_ > limits_.header_count_max) {
@@ -245,6 +253,14 @@ void RequestParser::fail_from_llhttp() {
   if (headers_done_) return fail(400, "invalid_chunk", "the chunked body is not well formed");
   fail(400, "bad_request", fmt::format("the request is not HTTP/1.1: {}",
                                        llhttp_get_error_reason(&parser_)));
+}
+
+void RequestParser::end_field() {
+  field_open_ = false;
+  if (headers_done_ || request_.headers.fields().empty()) return;
+  // llhttp leaves the whitespace behind a value to us.
+  std::string& value = request_.headers.fields().back().second;
+  value = std::string(trim_whitespace(value));
 }
 
 int RequestParser::headers_complete() {

@@ -50,11 +50,12 @@ class RequestParser {
   size_t feed_body(std::string_view bytes);
   void fail(int status, std::string code, std::string message);
   void fail_from_llhttp();
+  void end_field();
   int headers_complete();
   bool check_headers();
   int append_body(std::string_view data);
 
-  const Limits& limits_;
+  const Limits limits_;
   std::shared_ptr<BodyBudget> budget_;  // shared with the requests that were taken
   llhttp_settings_t settings_{};
   llhttp_t parser_{};

@@ -11,13 +11,13 @@ namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
-std::string_view trim(std::string_view text) {
+}  // namespace
+
+std::string_view trim_whitespace(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
 }
-
-}  // namespace
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() &&
@@ -48,7 +48,7 @@ bool Headers::has_token(std::string_view name, std::string_view token) const {
     std::string_view rest = f.second;
     while (true) {
       const size_t comma = rest.find(',');
-      if (equals_ignoring_case(trim(rest.substr(0, comma)), token)) return true;
+      if (equals_ignoring_case(trim_whitespace(rest.substr(0, comma)), token)) return true;
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
     }

@@ -16,6 +16,7 @@
 namespace weft::http {
 
 bool equals_ignoring_case(std::string_view a, std::string_view b);
+std::string_view trim_whitespace(std::string_view text);  // spaces and tabs at both ends
 
 class Headers {
  public:
