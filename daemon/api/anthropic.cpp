@@ -11,7 +11,8 @@
 namespace weft::api {
 namespace {
 
-// Claude Code puts a per-request hash into a system block with this prefix; it would defeat the prefix cache.
+// Claude Code puts a per-request hash into a system block with this prefix; it would defeat the
+// prefix cache.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header";
 
 class Converter {
@@ -70,7 +71,8 @@ class Converter {
 
   Check convert_messages() {
     const JsonValue* messages = fields_.get("messages");
-    if (messages == nullptr || !messages->is_array()) return bad_request("messages", "messages must be an array");
+    if (messages == nullptr || !messages->is_array())
+      return bad_request("messages", "messages must be an array");
     for (size_t i = 0; i < messages->items().size(); ++i) {
       const JsonValue& message = messages->items()[i];
       const std::string path = index_path("messages", i);
@@ -83,7 +85,8 @@ class Converter {
         continue;
       }
       if (content == nullptr || !content->is_array())
-        return bad_request(path + ".content", path + ".content must be a string or an array of blocks");
+        return bad_request(path + ".content",
+                           path + ".content must be a string or an array of blocks");
       WEFT_API_TRY(role == "assistant" ? convert_assistant(*content, path + ".content")
                                        : convert_user(role, *content, path + ".content"));
     }
@@ -101,16 +104,20 @@ class Converter {
       const JsonValue* source = block.find("source");
       const std::string_view kind = source == nullptr ? "" : text_member(*source, "type");
       if (kind == "base64") {
-        *out = image_part(fmt::format("data:{};base64,{}", text_member(*source, "media_type"), text_member(*source, "data")));
+        *out = image_part(fmt::format("data:{};base64,{}", text_member(*source, "media_type"),
+                                      text_member(*source, "data")));
         return std::nullopt;
       }
       if (kind == "url") {
         *out = image_part(text_member(*source, "url"));
         return std::nullopt;
       }
-      return bad_request(path + ".source", "unsupported image url: source.type must be \"base64\" or \"url\"");
+      return bad_request(path + ".source",
+                         "unsupported image url: source.type must be \"base64\" or \"url\"");
     }
-    return bad_request(path + ".type", fmt::format("content blocks of the type \"{}\" are not supported here", type));
+    return bad_request(
+        path + ".type",
+        fmt::format("content blocks of the type \"{}\" are not supported here", type));
   }
 
   // One text part is a string, anything else stays a list of parts.
@@ -131,7 +138,8 @@ class Converter {
     } else if (content->is_array()) {
       std::vector<JsonValue> parts(content->items().size());
       for (size_t i = 0; i < parts.size(); ++i)
-        WEFT_API_TRY(convert_block(content->items()[i], index_path(path + ".content", i), &parts[i]));
+        WEFT_API_TRY(
+            convert_block(content->items()[i], index_path(path + ".content", i), &parts[i]));
       put(message, "content", compact_parts(std::move(parts)));
     } else {
       put(message, "content", *content);
@@ -176,8 +184,9 @@ class Converter {
         put(call, "function", std::move(function));
         calls.items().push_back(std::move(call));
       } else if (type != "redacted_thinking") {
-        return bad_request(index_path(path, i) + ".type",
-                           fmt::format("content blocks of the type \"{}\" are not supported here", type));
+        return bad_request(
+            index_path(path, i) + ".type",
+            fmt::format("content blocks of the type \"{}\" are not supported here", type));
       }
     }
     add_message("assistant", JsonValue::string(std::move(text)));
@@ -199,8 +208,9 @@ class Converter {
         return bad_request(index_path("tools", i) + ".type",
                            fmt::format("server tools such as \"{}\" are not available here", type));
       JsonValue function = JsonValue::object();
-      for (const auto& [key, name] : {std::pair("name", "name"), std::pair("description", "description"),
-                                      std::pair("input_schema", "parameters"), std::pair("strict", "strict")})
+      for (const auto& [key, name] :
+           {std::pair("name", "name"), std::pair("description", "description"),
+            std::pair("input_schema", "parameters"), std::pair("strict", "strict")})
         copy_member(tool, key, function, name);
       JsonValue item = JsonValue::object();
       put(item, "type", "function");
@@ -237,8 +247,10 @@ class Converter {
 
   void convert_options() {
     copy_member(body_, "stop_sequences", chat_, "stop");
-    for (const char* key : {"temperature", "top_p", "top_k", "stream", "thinking"}) copy_member(body_, key, chat_, key);
-    if (const JsonValue* metadata = fields_.get("metadata")) copy_member(*metadata, "user_id", chat_, "user");
+    for (const char* key : {"temperature", "top_p", "top_k", "stream", "thinking"})
+      copy_member(body_, key, chat_, key);
+    if (const JsonValue* metadata = fields_.get("metadata"))
+      copy_member(*metadata, "user_id", chat_, "user");
   }
 
   Check convert_output_config() {
@@ -249,7 +261,8 @@ class Converter {
     const JsonValue* format = config->find("format");
     if (format == nullptr || format->is_null()) return std::nullopt;
     if (text_member(*format, "type") != "json_schema")
-      return bad_request("output_config.format.type", "output_config.format.type must be \"json_schema\"");
+      return bad_request("output_config.format.type",
+                         "output_config.format.type must be \"json_schema\"");
     JsonValue wrapper = JsonValue::object();
     put(wrapper, "name", "output");
     copy_member(*format, "schema", wrapper, "schema");
@@ -269,7 +282,8 @@ class Converter {
 }  // namespace
 
 Parsed<JsonValue> anthropic_to_chat(const JsonValue& body, AnthropicCall call) {
-  if (!body.is_object()) return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
+  if (!body.is_object())
+    return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
   JsonValue chat;
   WEFT_API_TRY(Converter(body).run(call, &chat));
   return chat;

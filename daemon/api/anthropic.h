@@ -1,6 +1,8 @@
-// Anthropic's Messages API around the chat API: a body becomes a chat body, the delta stream becomes its events.
+// Anthropic's Messages API around the chat API: a body becomes a chat body, the delta stream
+// becomes its events.
 //
-// The converter is a pure function; its result goes through parse_chat_request. Writers belong to one request.
+// The converter is a pure function; its result goes through parse_chat_request. Writers belong to
+// one request.
 #pragma once
 
 #include <string>
@@ -14,11 +16,13 @@
 namespace weft::api {
 
 enum class AnthropicCall { kMessages, kCountTokens };  // only messages need max_tokens
-Parsed<JsonValue> anthropic_to_chat(const JsonValue& body, AnthropicCall call = AnthropicCall::kMessages);
+Parsed<JsonValue> anthropic_to_chat(const JsonValue& body,
+                                    AnthropicCall call = AnthropicCall::kMessages);
 
 class AnthropicStreamWriter {
  public:
-  AnthropicStreamWriter(ResponseHead head, ApiPolicy policy) : head_(std::move(head)), policy_(std::move(policy)) {}
+  AnthropicStreamWriter(ResponseHead head, ApiPolicy policy)
+      : head_(std::move(head)), policy_(std::move(policy)) {}
 
   void start(const Usage& usage, std::string* out);
   void delta(const Delta& delta, std::string* out);
@@ -38,8 +42,8 @@ class AnthropicStreamWriter {
   uint64_t thinking_hash_ = 0;
 };
 
-std::string anthropic_response_json(const ResponseHead& head, const ApiPolicy& policy, const ChatChoice& choice,
-                                    const Usage& usage);
+std::string anthropic_response_json(const ResponseHead& head, const ApiPolicy& policy,
+                                    const ChatChoice& choice, const Usage& usage);
 std::string anthropic_count_json(int64_t input_tokens);
 
 }  // namespace weft::api

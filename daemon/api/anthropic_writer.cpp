@@ -21,20 +21,25 @@ std::string signature_text(uint64_t hash) { return fmt::format("weft-{:016x}", h
 
 JsonValue usage_value(const Usage& counted, const ApiPolicy& policy, bool with_output) {
   const Usage usage = reported_usage(counted, policy, true);
-  return JsonValue::object({{"input_tokens", JsonValue::integer(usage.prompt_tokens - usage.cached_tokens)},
-                            {"cache_creation_input_tokens", JsonValue::integer(0)},
-                            {"cache_read_input_tokens", JsonValue::integer(usage.cached_tokens)},
-                            {"output_tokens", JsonValue::integer(with_output ? usage.completion_tokens : 0)}});
+  return JsonValue::object(
+      {{"input_tokens", JsonValue::integer(usage.prompt_tokens - usage.cached_tokens)},
+       {"cache_creation_input_tokens", JsonValue::integer(0)},
+       {"cache_read_input_tokens", JsonValue::integer(usage.cached_tokens)},
+       {"output_tokens", JsonValue::integer(with_output ? usage.completion_tokens : 0)}});
 }
 
 void put_stop(JsonValue& object, FinishReason reason, const StopReason& stop) {
   const auto* sequence = std::get_if<std::string>(&stop);
   const char* text = "end_turn";
-  if (sequence != nullptr) text = "stop_sequence";
-  else if (reason == FinishReason::kLength) text = "max_tokens";
-  else if (reason == FinishReason::kToolCalls) text = "tool_use";
+  if (sequence != nullptr)
+    text = "stop_sequence";
+  else if (reason == FinishReason::kLength)
+    text = "max_tokens";
+  else if (reason == FinishReason::kToolCalls)
+    text = "tool_use";
   put(object, "stop_reason", text);
-  put(object, "stop_sequence", sequence == nullptr ? JsonValue::null() : JsonValue::string(*sequence));
+  put(object, "stop_sequence",
+      sequence == nullptr ? JsonValue::null() : JsonValue::string(*sequence));
 }
 
 JsonValue message_value(const ResponseHead& head, JsonValue content) {
@@ -61,7 +66,8 @@ void append_event(std::string& out, const JsonValue& event) {
   out += "\n\n";
 }
 
-void append_block_event(std::string& out, const char* type, int64_t index, const char* key, JsonValue value) {
+void append_block_event(std::string& out, const char* type, int64_t index, const char* key,
+                        JsonValue value) {
   JsonValue event = event_value(type);
   put(event, "index", JsonValue::integer(index));
   if (key != nullptr) put(event, key, std::move(value));
@@ -141,14 +147,16 @@ void AnthropicStreamWriter::delta(const Delta& delta, std::string* out) {
     case Delta::Kind::kContent:
       if (block_ != Block::kText) open(Block::kText, delta, out);
       return send(typed_text("text_delta", "text", delta.text));
-    case Delta::Kind::kToolOpen: return open(Block::kTool, delta, out);
+    case Delta::Kind::kToolOpen:
+      return open(Block::kTool, delta, out);
     case Delta::Kind::kToolArguments:
       WEFT_CHECK(block_ == Block::kTool);
       return send(typed_text("input_json_delta", "partial_json", delta.text));
   }
 }
 
-void AnthropicStreamWriter::finish(FinishReason reason, const StopReason& stop, const Usage& usage, std::string* out) {
+void AnthropicStreamWriter::finish(FinishReason reason, const StopReason& stop, const Usage& usage,
+                                   std::string* out) {
   close(out);
   JsonValue change = JsonValue::object();
   put_stop(change, reason, stop);
@@ -159,22 +167,24 @@ void AnthropicStreamWriter::finish(FinishReason reason, const StopReason& stop, 
   append_event(*out, event_value("message_stop"));
 }
 
-void AnthropicStreamWriter::error(const ApiError& error, std::string_view request_id, std::string* out) {
+void AnthropicStreamWriter::error(const ApiError& error, std::string_view request_id,
+                                  std::string* out) {
   *out += "event: error\n";
   append_sse_data(*out, anthropic_error_json(error, request_id));
 }
 
 void AnthropicStreamWriter::ping(std::string* out) { append_event(*out, event_value("ping")); }
 
-std::string anthropic_response_json(const ResponseHead& head, const ApiPolicy& policy, const ChatChoice& choice,
-                                    const Usage& usage) {
+std::string anthropic_response_json(const ResponseHead& head, const ApiPolicy& policy,
+                                    const ChatChoice& choice, const Usage& usage) {
   JsonValue content = JsonValue::array();
   if (!choice.reasoning.empty()) {
     JsonValue block = typed_text("thinking", "thinking", choice.reasoning);
     put(block, "signature", signature_text(hash_on(kFnvOffset, choice.reasoning)));
     content.items().push_back(std::move(block));
   }
-  if (!choice.content.empty()) content.items().push_back(typed_text("text", "text", choice.content));
+  if (!choice.content.empty())
+    content.items().push_back(typed_text("text", "text", choice.content));
   for (const auto& call : choice.calls)
     content.items().push_back(tool_use(call.id, call.name, input_value(call.arguments)));
   JsonValue message = message_value(head, std::move(content));
@@ -183,6 +193,8 @@ std::string anthropic_response_json(const ResponseHead& head, const ApiPolicy& p
   return dump_json(message);
 }
 
-std::string anthropic_count_json(int64_t input_tokens) { return fmt::format("{{\"input_tokens\":{}}}", input_tokens); }
+std::string anthropic_count_json(int64_t input_tokens) {
+  return fmt::format("{{\"input_tokens\":{}}}", input_tokens);
+}
 
 }  // namespace weft::api

@@ -13,7 +13,9 @@
 namespace weft::api {
 namespace {
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos; }
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos;
+}
 
 void append_logprobs(std::string& out, const std::vector<TokenLogprob>& entries, bool as_ids) {
   out += "{\"content\":[";
@@ -40,8 +42,10 @@ void append_reasoning(std::string& out, std::string_view text, const ApiPolicy& 
 
 void append_message(std::string& out, const ChatChoice& choice, const ChatWriterOptions& options) {
   out += "{\"role\":\"assistant\",\"content\":";
-  if (!choice.calls.empty() && is_blank(choice.content)) out += "null";
-  else append_json_string(out, choice.content);
+  if (!choice.calls.empty() && is_blank(choice.content))
+    out += "null";
+  else
+    append_json_string(out, choice.content);
   if (!choice.reasoning.empty() && options.include_reasoning) {
     out += ',';
     append_reasoning(out, choice.reasoning, options.policy);
@@ -62,16 +66,21 @@ void append_message(std::string& out, const ChatChoice& choice, const ChatWriter
   out += '}';
 }
 
-void append_full_choice(std::string& out, size_t index, const ChatChoice& choice, const ChatWriterOptions& options) {
+void append_full_choice(std::string& out, size_t index, const ChatChoice& choice,
+                        const ChatWriterOptions& options) {
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"message\":", index);
   append_message(out, choice, options);
   out += ",\"logprobs\":";
-  if (options.logprobs) append_logprobs(out, choice.logprobs, options.return_tokens_as_token_ids);
-  else out += "null";
+  if (options.logprobs)
+    append_logprobs(out, choice.logprobs, options.return_tokens_as_token_ids);
+  else
+    out += "null";
   out += ",\"finish_reason\":";
   const char* reason = finish_reason_text(choice.finish_reason);
-  if (reason == nullptr) out += "null";
-  else append_json_string(out, reason);
+  if (reason == nullptr)
+    out += "null";
+  else
+    append_json_string(out, reason);
   append_stop_reason(out, choice.stop_reason);
   if (options.return_token_ids) {
     out += ",\"token_ids\":";
@@ -82,7 +91,8 @@ void append_full_choice(std::string& out, size_t index, const ChatChoice& choice
 
 }  // namespace
 
-ChatWriterOptions ChatWriterOptions::from(const ChatRequest& request, const ApiPolicy& policy, ResponseHead head) {
+ChatWriterOptions ChatWriterOptions::from(const ChatRequest& request, const ApiPolicy& policy,
+                                          ResponseHead head) {
   ChatWriterOptions options;
   options.head = std::move(head);
   options.n = request.sampling.n;
@@ -108,8 +118,8 @@ void append_stop_reason(std::string& out, const StopReason& stop) {
 ChatStreamWriter::ChatStreamWriter(ChatWriterOptions options) : options_(std::move(options)) {
   prefix_ = "data: {";
   append_field(prefix_, "id", options_.head.id);
-  fmt::format_to(std::back_inserter(prefix_), ",\"object\":\"chat.completion.chunk\",\"created\":{},",
-                 options_.head.created);
+  fmt::format_to(std::back_inserter(prefix_),
+                 ",\"object\":\"chat.completion.chunk\",\"created\":{},", options_.head.created);
   append_field(prefix_, "model", options_.head.model);
   prefix_ += ",\"choices\":[";
   pending_ids_.resize(static_cast<size_t>(options_.n));
@@ -121,14 +131,19 @@ void ChatStreamWriter::open_chunk(std::string& out, int32_t choice) const {
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"delta\":", choice);
 }
 
-void ChatStreamWriter::close_chunk(std::string& out, int32_t choice, const char* finish, const StopReason& stop,
+void ChatStreamWriter::close_chunk(std::string& out, int32_t choice, const char* finish,
+                                   const StopReason& stop,
                                    const std::vector<TokenLogprob>& logprobs, const Usage& usage) {
   out += ",\"logprobs\":";
-  if (options_.logprobs && !logprobs.empty()) append_logprobs(out, logprobs, options_.return_tokens_as_token_ids);
-  else out += "null";
+  if (options_.logprobs && !logprobs.empty())
+    append_logprobs(out, logprobs, options_.return_tokens_as_token_ids);
+  else
+    out += "null";
   out += ",\"finish_reason\":";
-  if (finish == nullptr) out += "null";
-  else append_json_string(out, finish);
+  if (finish == nullptr)
+    out += "null";
+  else
+    append_json_string(out, finish);
   append_stop_reason(out, stop);
   if (options_.return_token_ids) {
     auto& ids = pending_ids_[static_cast<size_t>(choice)];
@@ -153,7 +168,8 @@ void ChatStreamWriter::close_chunk(std::string& out, int32_t choice, const char*
   out += "}\n\n";
 }
 
-void ChatStreamWriter::start(const std::vector<int32_t>& prompt_ids, const Usage& usage, std::string* out) {
+void ChatStreamWriter::start(const std::vector<int32_t>& prompt_ids, const Usage& usage,
+                             std::string* out) {
   if (options_.return_token_ids) {
     prompt_ids_json_ = ",\"prompt_token_ids\":";
     append_token_ids(prompt_ids_json_, prompt_ids);
@@ -175,8 +191,12 @@ void ChatStreamWriter::add_tokens(int32_t choice, const std::vector<int32_t>& id
 void ChatStreamWriter::append_delta(std::string& out, const Delta& delta) const {
   out += '{';
   switch (delta.kind) {
-    case Delta::Kind::kReasoning: append_reasoning(out, delta.text, options_.policy); break;
-    case Delta::Kind::kContent: append_field(out, "content", delta.text); break;
+    case Delta::Kind::kReasoning:
+      append_reasoning(out, delta.text, options_.policy);
+      break;
+    case Delta::Kind::kContent:
+      append_field(out, "content", delta.text);
+      break;
     case Delta::Kind::kToolOpen:
       fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},", delta.call_index);
       append_field(out, "id", delta.id);
@@ -185,7 +205,8 @@ void ChatStreamWriter::append_delta(std::string& out, const Delta& delta) const 
       out += ",\"arguments\":\"\"}}]";
       break;
     case Delta::Kind::kToolArguments:
-      fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},\"function\":{{", delta.call_index);
+      fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},\"function\":{{",
+                     delta.call_index);
       append_field(out, "arguments", delta.text);
       out += "}}]";
       break;
@@ -193,15 +214,16 @@ void ChatStreamWriter::append_delta(std::string& out, const Delta& delta) const 
   out += '}';
 }
 
-void ChatStreamWriter::delta(int32_t choice, const Delta& delta, const Usage& usage, std::string* out) {
+void ChatStreamWriter::delta(int32_t choice, const Delta& delta, const Usage& usage,
+                             std::string* out) {
   if (delta.kind == Delta::Kind::kReasoning && !options_.include_reasoning) return;
   open_chunk(*out, choice);
   append_delta(*out, delta);
   close_chunk(*out, choice, nullptr, {}, delta.logprobs, usage);
 }
 
-void ChatStreamWriter::finish(int32_t choice, FinishReason reason, const StopReason& stop, const Usage& usage,
-                              std::string* out) {
+void ChatStreamWriter::finish(int32_t choice, FinishReason reason, const StopReason& stop,
+                              const Usage& usage, std::string* out) {
   open_chunk(*out, choice);
   *out += "{}";
   close_chunk(*out, choice, finish_reason_text(reason), stop, {}, usage);
@@ -224,7 +246,9 @@ void ChatStreamWriter::error(const ApiError& error, std::string* out) {
 
 void ChatChoice::add(const Delta& delta) {
   switch (delta.kind) {
-    case Delta::Kind::kReasoning: reasoning += delta.text; break;
+    case Delta::Kind::kReasoning:
+      reasoning += delta.text;
+      break;
     case Delta::Kind::kContent:
       content += delta.text;
       logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
@@ -247,11 +271,13 @@ void ChatChoice::finish(FinishReason reason, StopReason stop) {
   std::erase_if(calls, [](const Call& call) { return !parse_json(call.arguments).ok(); });
 }
 
-std::string chat_response_json(const ChatWriterOptions& options, const std::vector<ChatChoice>& choices,
+std::string chat_response_json(const ChatWriterOptions& options,
+                               const std::vector<ChatChoice>& choices,
                                const std::vector<int32_t>& prompt_ids, const Usage& usage) {
   std::string out = "{";
   append_field(out, "id", options.head.id);
-  fmt::format_to(std::back_inserter(out), ",\"object\":\"chat.completion\",\"created\":{},", options.head.created);
+  fmt::format_to(std::back_inserter(out), ",\"object\":\"chat.completion\",\"created\":{},",
+                 options.head.created);
   append_field(out, "model", options.head.model);
   out += ",\"choices\":[";
   for (size_t i = 0; i < choices.size(); ++i) {

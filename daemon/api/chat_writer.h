@@ -1,7 +1,8 @@
-// Chat completions on the wire: the delta stream of the output parser as SSE events or as one JSON body.
+// Chat completions on the wire: the delta stream of the output parser as SSE events or as one JSON
+// body.
 //
-// Both writers are plain state, owned by the request that they answer, one thread at a time. Stream events are appended to a
-// caller's string as complete SSE frames, ready to be sent.
+// Both writers are plain state, owned by the request that they answer, one thread at a time. Stream
+// events are appended to a caller's string as complete SSE frames, ready to be sent.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct ResponseHead {
   std::string model;
 };
 
-// What shapes a response besides its deltas. Borrowed from the request and the policy when the writer is made.
+// What shapes a response besides its deltas. Borrowed from the request and the policy when the
+// writer is made.
 struct ChatWriterOptions {
   ResponseHead head;
   int32_t n = 1;
@@ -37,19 +39,22 @@ struct ChatWriterOptions {
   bool include_reasoning = true;
   ApiPolicy policy;
 
-  static ChatWriterOptions from(const ChatRequest& request, const ApiPolicy& policy, ResponseHead head);
+  static ChatWriterOptions from(const ChatRequest& request, const ApiPolicy& policy,
+                                ResponseHead head);
 };
 
 class ChatStreamWriter {
  public:
   explicit ChatStreamWriter(ChatWriterOptions options);
 
-  // One role chunk per choice, sent when the request was admitted. `prompt_ids` is used with return_token_ids only.
+  // One role chunk per choice, sent when the request was admitted. `prompt_ids` is used with
+  // return_token_ids only.
   void start(const std::vector<int32_t>& prompt_ids, const Usage& usage, std::string* out);
   // Token ids of a choice since the last call; they travel with the next chunk of that choice.
   void add_tokens(int32_t choice, const std::vector<int32_t>& ids);
   void delta(int32_t choice, const Delta& delta, const Usage& usage, std::string* out);
-  void finish(int32_t choice, FinishReason reason, const StopReason& stop, const Usage& usage, std::string* out);
+  void finish(int32_t choice, FinishReason reason, const StopReason& stop, const Usage& usage,
+              std::string* out);
   // The usage chunk when asked for, and [DONE].
   void end(const Usage& usage, std::string* out);
   // After an error nothing may follow.
@@ -76,7 +81,8 @@ class ChatChoice {
     std::string arguments;
   };
   void add(const Delta& delta);
-  // Removes calls that were cut off: with kLength or kAbort, those whose arguments are not complete JSON.
+  // Removes calls that were cut off: with kLength or kAbort, those whose arguments are not complete
+  // JSON.
   void finish(FinishReason reason, StopReason stop = {});
 
   std::string reasoning;
@@ -88,7 +94,8 @@ class ChatChoice {
   StopReason stop_reason;
 };
 
-std::string chat_response_json(const ChatWriterOptions& options, const std::vector<ChatChoice>& choices,
+std::string chat_response_json(const ChatWriterOptions& options,
+                               const std::vector<ChatChoice>& choices,
                                const std::vector<int32_t>& prompt_ids, const Usage& usage);
 
 void append_stop_reason(std::string& out, const StopReason& stop);  // ,"stop_reason":... or nothing

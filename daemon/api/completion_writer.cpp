@@ -14,28 +14,34 @@ namespace weft::api {
 namespace {
 
 int64_t count_code_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
 }
 
 std::string response_prefix(const ResponseHead& head) {
   std::string out = "{\"id\":";
   append_json_string(out, head.id);
-  fmt::format_to(std::back_inserter(out), ",\"object\":\"text_completion\",\"created\":{},\"model\":", head.created);
+  fmt::format_to(std::back_inserter(out),
+                 ",\"object\":\"text_completion\",\"created\":{},\"model\":", head.created);
   append_json_string(out, head.model);
   out += ",\"choices\":[";
   return out;
 }
 
-void append_choice(std::string& out, int32_t index, const CompletionPiece& piece, const char* finish,
-                   const StopReason& stop, CompletionLogprobs* logprobs) {
+void append_choice(std::string& out, int32_t index, const CompletionPiece& piece,
+                   const char* finish, const StopReason& stop, CompletionLogprobs* logprobs) {
   fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"text\":", index);
   append_json_string(out, piece.text);
   out += ",\"logprobs\":";
-  if (logprobs == nullptr) out += "null";
-  else logprobs->append(out, piece.logprobs);
+  if (logprobs == nullptr)
+    out += "null";
+  else
+    logprobs->append(out, piece.logprobs);
   out += ",\"finish_reason\":";
-  if (finish == nullptr) out += "null";
-  else append_json_string(out, finish);
+  if (finish == nullptr)
+    out += "null";
+  else
+    append_json_string(out, finish);
   append_stop_reason(out, stop);
 }
 
@@ -46,8 +52,8 @@ void append_ids_field(std::string& out, const char* key, const std::vector<int32
 
 }  // namespace
 
-CompletionWriterOptions CompletionWriterOptions::from(const CompletionRequest& request, const ApiPolicy& policy,
-                                                      ResponseHead head) {
+CompletionWriterOptions CompletionWriterOptions::from(const CompletionRequest& request,
+                                                      const ApiPolicy& policy, ResponseHead head) {
   CompletionWriterOptions options;
   options.head = std::move(head);
   options.choices = static_cast<int32_t>(request.prompts.size()) * request.sampling.n;
@@ -65,7 +71,8 @@ void CompletionLogprobs::append_top(std::string& out, const TokenLogprob& entry)
     out += "null";
     return;
   }
-  // The token itself, then its alternatives. Different ids may share one text: the first, likelier one is kept.
+  // The token itself, then its alternatives. Different ids may share one text: the first, likelier
+  // one is kept.
   std::set<std::string> seen;
   const auto add = [&](const std::string& text, double logprob) {
     if (!seen.insert(text).second) return;
@@ -106,20 +113,23 @@ void CompletionLogprobs::append(std::string& out, const std::vector<TokenLogprob
   out += "]}";
 }
 
-CompletionStreamWriter::CompletionStreamWriter(CompletionWriterOptions options) : options_(std::move(options)) {
+CompletionStreamWriter::CompletionStreamWriter(CompletionWriterOptions options)
+    : options_(std::move(options)) {
   prefix_ = "data: " + response_prefix(options_.head);
   const auto count = static_cast<size_t>(options_.choices);
   prompt_ids_json_.resize(count);
-  logprobs_.assign(count, CompletionLogprobs(options_.logprobs, options_.return_tokens_as_token_ids));
+  logprobs_.assign(count,
+                   CompletionLogprobs(options_.logprobs, options_.return_tokens_as_token_ids));
 }
 
 void CompletionStreamWriter::set_prompt_ids(int32_t choice, const std::vector<int32_t>& ids) {
   WEFT_CHECK(choice >= 0 && choice < options_.choices);
-  if (options_.return_token_ids) append_ids_field(prompt_ids_json_[static_cast<size_t>(choice)], "prompt_token_ids", ids);
+  if (options_.return_token_ids)
+    append_ids_field(prompt_ids_json_[static_cast<size_t>(choice)], "prompt_token_ids", ids);
 }
 
-void CompletionStreamWriter::chunk(int32_t choice, const CompletionPiece& piece, const char* finish, const StopReason& stop,
-                                   const Usage& usage, std::string* out) {
+void CompletionStreamWriter::chunk(int32_t choice, const CompletionPiece& piece, const char* finish,
+                                   const StopReason& stop, const Usage& usage, std::string* out) {
   WEFT_CHECK(choice >= 0 && choice < options_.choices);
   const auto index = static_cast<size_t>(choice);
   const bool has_logprobs = options_.logprobs >= 0 && !piece.logprobs.empty();
@@ -138,12 +148,14 @@ void CompletionStreamWriter::chunk(int32_t choice, const CompletionPiece& piece,
   *out += "}\n\n";
 }
 
-void CompletionStreamWriter::piece(int32_t choice, const CompletionPiece& piece, const Usage& usage, std::string* out) {
+void CompletionStreamWriter::piece(int32_t choice, const CompletionPiece& piece, const Usage& usage,
+                                   std::string* out) {
   chunk(choice, piece, nullptr, {}, usage, out);
 }
 
-void CompletionStreamWriter::finish(int32_t choice, const CompletionPiece& rest, FinishReason reason,
-                                    const StopReason& stop, const Usage& usage, std::string* out) {
+void CompletionStreamWriter::finish(int32_t choice, const CompletionPiece& rest,
+                                    FinishReason reason, const StopReason& stop, const Usage& usage,
+                                    std::string* out) {
   chunk(choice, rest, finish_reason_text(reason), stop, usage, out);
 }
 
@@ -162,15 +174,17 @@ void CompletionStreamWriter::error(const ApiError& error, std::string* out) {
   *out += kSseDone;
 }
 
-std::string completion_response_json(const CompletionWriterOptions& options, const std::vector<CompletionChoice>& choices,
+std::string completion_response_json(const CompletionWriterOptions& options,
+                                     const std::vector<CompletionChoice>& choices,
                                      const Usage& usage) {
   std::string out = response_prefix(options.head);
   for (size_t i = 0; i < choices.size(); ++i) {
     const CompletionChoice& choice = choices[i];
     if (i > 0) out += ',';
     CompletionLogprobs logprobs(options.logprobs, options.return_tokens_as_token_ids);
-    append_choice(out, static_cast<int32_t>(i), choice.output, finish_reason_text(choice.finish_reason),
-                  choice.stop_reason, options.logprobs >= 0 ? &logprobs : nullptr);
+    append_choice(out, static_cast<int32_t>(i), choice.output,
+                  finish_reason_text(choice.finish_reason), choice.stop_reason,
+                  options.logprobs >= 0 ? &logprobs : nullptr);
     if (options.return_token_ids) {
       append_ids_field(out, "token_ids", choice.output.token_ids);
       append_ids_field(out, "prompt_token_ids", choice.prompt_ids);

@@ -1,7 +1,8 @@
-// Errors as clients see them: constructors for every kind in use, and their JSON in OpenAI's and Anthropic's shape.
+// Errors as clients see them: constructors for every kind in use, and their JSON in OpenAI's and
+// Anthropic's shape.
 //
-// Messages that agent clients match on (context length, body size, images) are made here and nowhere else. Internal
-// errors never show details to a client; the caller logs them.
+// Messages that agent clients match on (context length, body size, images) are made here and
+// nowhere else. Internal errors never show details to a client; the caller logs them.
 #pragma once
 
 #include <optional>
@@ -28,12 +29,14 @@ ApiError internal_error(std::string message = "the engine failed; retrying may h
 ApiError unavailable(std::string message);
 ApiError deadline_exceeded();
 
-// kInvalid, kNotFound and kUnsupported keep their message; all internal kinds become a general sentence.
+// kInvalid, kNotFound and kUnsupported keep their message; all internal kinds become a general
+// sentence.
 ApiError from_error(const Error& error);
 
 // {"error":{message,type,param,code}}
 std::string error_json(const ApiError& error);
-// {"type":"error","error":{type,message},"request_id"}; the status may differ from OpenAI's (529 for overload).
+// {"type":"error","error":{type,message},"request_id"}; the status may differ from OpenAI's (529
+// for overload).
 std::string anthropic_error_json(const ApiError& error, std::string_view request_id);
 int anthropic_status(const ApiError& error);
 // The `retry-after` header of 429 and 503 answers, in seconds.

@@ -1,5 +1,5 @@
-// Fields: reads typed members of a request object. null equals absent; a value of the wrong type or outside its range
-// becomes an ApiError whose param is the path of the field.
+// Fields: reads typed members of a request object. null equals absent; a value of the wrong type or
+// outside its range becomes an ApiError whose param is the path of the field.
 //
 // Borrows the object; lives on the stack of a parser.
 #pragma once
@@ -23,7 +23,8 @@ struct NumberRange {
 
 class Fields {
  public:
-  explicit Fields(const JsonValue& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
+  explicit Fields(const JsonValue& object, std::string path = {})
+      : object_(object), path_(std::move(path)) {}
 
   const JsonValue* get(std::string_view key) const;  // nullptr when absent or null
   std::string param(std::string_view key) const;     // path of a member

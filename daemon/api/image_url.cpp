@@ -50,7 +50,8 @@ Base64Scan scan_base64(std::string_view text) {
 
 bool looks_like_image(std::string_view head) {
   using namespace std::string_view_literals;
-  constexpr std::array kMagics = {"\x89PNG\r\n\x1A\n"sv, "\xFF\xD8\xFF"sv, "GIF87a"sv, "GIF89a"sv, "BM"sv};
+  constexpr std::array kMagics = {"\x89PNG\r\n\x1A\n"sv, "\xFF\xD8\xFF"sv, "GIF87a"sv, "GIF89a"sv,
+                                  "BM"sv};
   for (std::string_view magic : kMagics)
     if (head.substr(0, magic.size()) == magic) return true;
   return head.size() >= kMagicBytes && head.substr(0, 4) == "RIFF" && head.substr(8, 4) == "WEBP";
@@ -72,7 +73,8 @@ std::optional<std::string_view> data_url_payload(std::string_view url) {
   const size_t comma = url.find(',');
   if (!has_scheme(url, "data:") || comma == std::string_view::npos) return std::nullopt;
   const std::string_view left = url.substr(0, comma);
-  if (left.size() < kSuffix.size() || left.substr(left.size() - kSuffix.size()) != kSuffix) return std::nullopt;
+  if (left.size() < kSuffix.size() || left.substr(left.size() - kSuffix.size()) != kSuffix)
+    return std::nullopt;
   return url.substr(comma + 1);
 }
 
@@ -87,7 +89,8 @@ std::optional<std::string> image_url_problem(std::string_view url, const ApiPoli
   const Base64Scan scan = scan_base64(*payload);
   if (!scan.valid) return "invalid image: the data: URL is not well-formed base64";
   if (scan.bytes > policy.image_bytes_max)
-    return fmt::format("invalid image: {} bytes exceed the limit of {}", scan.bytes, policy.image_bytes_max);
+    return fmt::format("invalid image: {} bytes exceed the limit of {}", scan.bytes,
+                       policy.image_bytes_max);
   if (!looks_like_image(scan.head)) return "unsupported image format: send PNG, JPEG, WebP or GIF";
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
-// First look at an image reference in a request: is it a kind of URL that we take, is its base64 well formed, does the data
-// begin like an image? The real decoding happens later, in the text room, off the loop.
+// First look at an image reference in a request: is it a kind of URL that we take, is its base64
+// well formed, does the data begin like an image? The real decoding happens later, in the text
+// room, off the loop.
 //
 // Pure functions, any thread.
 #pragma once

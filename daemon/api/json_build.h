@@ -15,17 +15,21 @@ inline void put(JsonValue& object, std::string_view key, JsonValue value) {
 inline void put(JsonValue& object, std::string_view key, std::string_view text) {
   put(object, key, JsonValue::string(std::string(text)));
 }
-inline void put(JsonValue& object, std::string_view key, const char* text) { put(object, key, std::string_view(text)); }
+inline void put(JsonValue& object, std::string_view key, const char* text) {
+  put(object, key, std::string_view(text));
+}
 
 // Copies the member under another name when it is there and not null.
-inline void copy_member(const JsonValue& from, std::string_view key, JsonValue& to, std::string_view new_key) {
+inline void copy_member(const JsonValue& from, std::string_view key, JsonValue& to,
+                        std::string_view new_key) {
   const JsonValue* value = from.find(key);
   if (value != nullptr && !value->is_null()) put(to, new_key, *value);
 }
 // The member as text, or nothing.
 inline std::string_view text_member(const JsonValue& from, std::string_view key) {
   const JsonValue* value = from.find(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->as_string()) : std::string_view();
+  return value != nullptr && value->is_string() ? std::string_view(value->as_string())
+                                                : std::string_view();
 }
 
 inline JsonValue text_part(std::string_view text) {

@@ -26,7 +26,8 @@ JsonValue model_value(const ModelEntry& model) {
 std::string models_list_json(const std::vector<ModelEntry>& models) {
   JsonValue data = JsonValue::array();
   for (const ModelEntry& model : models) data.items().push_back(model_value(model));
-  return dump_json(JsonValue::object({{"object", JsonValue::string("list")}, {"data", std::move(data)}}));
+  return dump_json(
+      JsonValue::object({{"object", JsonValue::string("list")}, {"data", std::move(data)}}));
 }
 
 std::string model_json(const ModelEntry& model) { return dump_json(model_value(model)); }

@@ -53,7 +53,8 @@ class Resolver {
     if (auto error = resolve_effort(&choice)) return *error;
     if (const JsonValue* keep = get(thinking_, "keep"))
       if (!keep->is_string() || keep->as_string() != "all")
-        return bad("thinking.keep", "thinking.keep must be \"all\": the thoughts of earlier turns are always kept");
+        return bad("thinking.keep",
+                   "thinking.keep must be \"all\": the thoughts of earlier turns are always kept");
     return choice;
   }
 
@@ -64,9 +65,10 @@ class Resolver {
       const char* key;
       const char* param;
     };
-    constexpr std::array<Place, 3> kPlaces = {{{nullptr, "reasoning_effort", "reasoning_effort"},
-                                               {"reasoning", "effort", "reasoning.effort"},
-                                               {"output_config", "effort", "output_config.effort"}}};
+    constexpr std::array<Place, 3> kPlaces = {
+        {{nullptr, "reasoning_effort", "reasoning_effort"},
+         {"reasoning", "effort", "reasoning.effort"},
+         {"output_config", "effort", "output_config.effort"}}};
     for (const Place& place : kPlaces) {
       const JsonValue* object = place.object == nullptr ? &body_ : get(&body_, place.object);
       request_effort_ = get(object, place.key);
@@ -80,19 +82,21 @@ class Resolver {
       const JsonValue* flag = get(kwargs_, key);
       if (flag == nullptr) continue;
       if (!flag->is_bool())
-        return bad(fmt::format("chat_template_kwargs.{}", key), fmt::format("{} must be true or false", key));
+        return bad(fmt::format("chat_template_kwargs.{}", key),
+                   fmt::format("{} must be true or false", key));
       choice->thinking = flag->as_bool();
       return std::nullopt;
     }
     if (const JsonValue* type = get(thinking_, "type")) {
       const std::string name = type->is_string() ? type->as_string() : "";
       if (name != "enabled" && name != "adaptive" && name != "disabled")
-        return bad("thinking.type", "thinking.type must be \"enabled\", \"adaptive\" or \"disabled\"");
+        return bad("thinking.type",
+                   "thinking.type must be \"enabled\", \"adaptive\" or \"disabled\"");
       choice->thinking = name != "disabled";
       return std::nullopt;
     }
-    choice->thinking =
-        !(request_effort_ != nullptr && request_effort_->is_string() && request_effort_->as_string() == "none");
+    choice->thinking = !(request_effort_ != nullptr && request_effort_->is_string() &&
+                         request_effort_->as_string() == "none");
     return std::nullopt;
   }
 
@@ -101,21 +105,25 @@ class Resolver {
       return read_effort(*effort, true, "chat_template_kwargs.thinking_effort", choice);
     if (const JsonValue* effort = get(thinking_, "effort"))
       return read_effort(*effort, strict_, "thinking.effort", choice);
-    if (request_effort_ != nullptr) return read_effort(*request_effort_, strict_, request_param_, choice);
+    if (request_effort_ != nullptr)
+      return read_effort(*request_effort_, strict_, request_param_, choice);
     return std::nullopt;
   }
 
-  static std::optional<ApiError> read_effort(const JsonValue& value, bool strict, const std::string& param,
-                                             ThinkingChoice* choice) {
+  static std::optional<ApiError> read_effort(const JsonValue& value, bool strict,
+                                             const std::string& param, ThinkingChoice* choice) {
     if (value.is_string())
       for (const EffortName& known : kEfforts)
         if (known.name == value.as_string() && (known.strict || !strict)) {
           choice->effort = known.effort.value_or(Effort::kMax);
           return std::nullopt;
         }
-    return bad(param, fmt::format("{} must be {}", param,
-                                  strict ? "\"low\", \"high\" or \"max\""
-                                         : "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\""));
+    return bad(
+        param,
+        fmt::format(
+            "{} must be {}", param,
+            strict ? "\"low\", \"high\" or \"max\""
+                   : "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\""));
   }
 
   const JsonValue& body_;
@@ -134,10 +142,14 @@ std::variant<ThinkingChoice, ApiError> resolve_thinking(const JsonValue& body, b
 
 const char* to_string(Effort effort) {
   switch (effort) {
-    case Effort::kLow: return "low";
-    case Effort::kMedium: return "medium";
-    case Effort::kHigh: return "high";
-    case Effort::kMax: return "max";
+    case Effort::kLow:
+      return "low";
+    case Effort::kMedium:
+      return "medium";
+    case Effort::kHigh:
+      return "high";
+    case Effort::kMax:
+      return "max";
   }
   return "max";
 }

@@ -1,5 +1,6 @@
-// Which thinking mode and effort a request asks for. Clients say it in six places (reasoning_effort, thinking,
-// chat_template_kwargs, reasoning.effort, output_config.effort); this is the one place that ranks them.
+// Which thinking mode and effort a request asks for. Clients say it in six places
+// (reasoning_effort, thinking, chat_template_kwargs, reasoning.effort, output_config.effort); this
+// is the one place that ranks them.
 //
 // Pure function, any thread.
 #pragma once
@@ -18,7 +19,8 @@ struct ThinkingChoice {
 };
 
 // `body` is the request object. With strict_effort only low, high and max are accepted as effort.
-std::variant<ThinkingChoice, ApiError> resolve_thinking(const JsonValue& body, bool strict_effort = false);
+std::variant<ThinkingChoice, ApiError> resolve_thinking(const JsonValue& body,
+                                                        bool strict_effort = false);
 
 const char* to_string(Effort effort);
 

@@ -23,7 +23,8 @@ Check refuse_foreign_fields(const Fields& fields) {
     if (fields.get(key) != nullptr)
       return bad_request(key, fmt::format("{} is not supported; use tools and tool_choice", key));
   for (const char* key : {"audio", "prediction", "web_search_options"})
-    if (fields.get(key) != nullptr) return bad_request(key, fmt::format("{} is not supported; leave it out", key));
+    if (fields.get(key) != nullptr)
+      return bad_request(key, fmt::format("{} is not supported; leave it out", key));
   const JsonValue* modalities = nullptr;
   WEFT_API_TRY(fields.array("modalities", &modalities));
   if (modalities != nullptr)
@@ -68,7 +69,8 @@ Check parse_limits(const Fields& fields, const ApiPolicy& policy, SamplingParams
 }
 
 Check parse_into(const JsonValue& body, const ApiPolicy& policy, ChatRequest* out) {
-  if (!body.is_object()) return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
+  if (!body.is_object())
+    return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
   const Fields fields(body);
   ToolNames names;
   WEFT_API_TRY(parse_model(body, policy, &out->model));
@@ -103,16 +105,21 @@ Parsed<JsonValue> parse_body(std::string_view bytes) {
   return std::move(body).value();
 }
 
-std::optional<ApiError> unsupported_reason(const ChatRequest& request, const EngineFeatures& features) {
+std::optional<ApiError> unsupported_reason(const ChatRequest& request,
+                                           const EngineFeatures& features) {
   if (!features.n_choices && request.sampling.n > 1)
-    return unsupported("n", "this server generates one choice per request; send n = 1 or leave it out");
+    return unsupported("n",
+                       "this server generates one choice per request; send n = 1 or leave it out");
   if (!features.grammar) {
     if (request.tool_choice == ToolChoice::kRequired || request.tool_choice == ToolChoice::kNamed)
-      return unsupported("tool_choice", "this server cannot force tool calls; use \"auto\" or \"none\"");
+      return unsupported("tool_choice",
+                         "this server cannot force tool calls; use \"auto\" or \"none\"");
     if (request.response_format != ResponseFormat::kText)
-      return unsupported("response_format", "this server cannot constrain the output; use {\"type\": \"text\"}");
+      return unsupported("response_format",
+                         "this server cannot constrain the output; use {\"type\": \"text\"}");
     if (!request.structured_outputs.is_null())
-      return unsupported("structured_outputs", "this server cannot constrain the output; leave it out");
+      return unsupported("structured_outputs",
+                         "this server cannot constrain the output; leave it out");
   }
   if (!features.images)
     for (size_t m = 0; m < request.messages.size(); ++m)

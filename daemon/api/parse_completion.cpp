@@ -23,8 +23,8 @@ class PromptReader {
     if (items.empty()) return bad_request("prompt", "prompt must not be empty");
     if (items.front().is_number()) return add_ids(*prompt, "prompt");
     if (items.size() > policy_.prompts_max)
-      return bad_request("prompt", fmt::format("prompt has {} entries; at most {} are accepted", items.size(),
-                                               policy_.prompts_max));
+      return bad_request("prompt", fmt::format("prompt has {} entries; at most {} are accepted",
+                                               items.size(), policy_.prompts_max));
     const bool text = items.front().is_string();
     for (size_t i = 0; i < items.size(); ++i) {
       if (text ? !items[i].is_string() : !items[i].is_array()) return shape_error();
@@ -35,8 +35,10 @@ class PromptReader {
 
  private:
   static Check shape_error() {
-    return bad_request("prompt", "prompt must be a string, an array of strings, an array of token ids, or an array of such "
-                                 "arrays");
+    return bad_request(
+        "prompt",
+        "prompt must be a string, an array of strings, an array of token ids, or an array of such "
+        "arrays");
   }
   Check add_text(const JsonValue& text) {
     out_->prompts.emplace_back(text.as_string());
@@ -46,7 +48,8 @@ class PromptReader {
     if (list.items().empty()) return bad_request(path, path + " must not be empty");
     tokens_ += list.items().size();
     if (tokens_ > policy_.prompt_tokens_max)
-      return bad_request("prompt", fmt::format("prompt holds more than {} token ids", policy_.prompt_tokens_max));
+      return bad_request(
+          "prompt", fmt::format("prompt holds more than {} token ids", policy_.prompt_tokens_max));
     std::vector<int32_t> ids;
     ids.reserve(list.items().size());
     for (const JsonValue& item : list.items()) {
@@ -84,14 +87,17 @@ Check refuse_foreign_fields(const Fields& fields, const CompletionRequest& reque
   std::optional<int64_t> best_of;
   WEFT_API_TRY(fields.integer("best_of", 1, INT64_MAX, &best_of));
   if (best_of && *best_of != request.sampling.n)
-    return bad_request("best_of", fmt::format("best_of must equal n, which is {}", request.sampling.n));
+    return bad_request("best_of",
+                       fmt::format("best_of must equal n, which is {}", request.sampling.n));
   for (const char* key : {"prompt_embeds", "structured_outputs", "response_format"})
-    if (fields.get(key) != nullptr) return unsupported(key, fmt::format("{} is not supported on this endpoint", key));
+    if (fields.get(key) != nullptr)
+      return unsupported(key, fmt::format("{} is not supported on this endpoint", key));
   return std::nullopt;
 }
 
 Check parse_into(const JsonValue& body, const ApiPolicy& policy, CompletionRequest* out) {
-  if (!body.is_object()) return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
+  if (!body.is_object())
+    return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
   const Fields fields(body);
   WEFT_API_TRY(parse_model(body, policy, &out->model));
   WEFT_API_TRY(PromptReader(policy, out).read(fields.get("prompt")));
@@ -112,9 +118,11 @@ Parsed<CompletionRequest> parse_completion_request(const JsonValue& body, const 
   return request;
 }
 
-std::optional<ApiError> unsupported_reason(const CompletionRequest& request, const EngineFeatures& features) {
+std::optional<ApiError> unsupported_reason(const CompletionRequest& request,
+                                           const EngineFeatures& features) {
   if (!features.n_choices && request.sampling.n > 1)
-    return unsupported("n", "this server generates one choice per prompt; send n = 1 or leave it out");
+    return unsupported("n",
+                       "this server generates one choice per prompt; send n = 1 or leave it out");
   return std::nullopt;
 }
 

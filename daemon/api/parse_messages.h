@@ -1,4 +1,5 @@
-// The messages of a chat request: roles, content parts, tool calls and results, tools declared in mid-conversation.
+// The messages of a chat request: roles, content parts, tool calls and results, tools declared in
+// mid-conversation.
 #pragma once
 
 #include <vector>
@@ -11,6 +12,7 @@
 
 namespace weft::api {
 
-Check parse_messages(const JsonValue& body, const ApiPolicy& policy, ToolNames* names, std::vector<Message>* out);
+Check parse_messages(const JsonValue& body, const ApiPolicy& policy, ToolNames* names,
+                     std::vector<Message>* out);
 
 }  // namespace weft::api

@@ -22,7 +22,8 @@ constexpr double kRejectTopP = 0.95;
 
 Check refuse_unless(bool fine, const char* param, const char* rule) {
   if (fine) return std::nullopt;
-  return bad_request(param, fmt::format("invalid {}: only {} is allowed for this model", param, rule));
+  return bad_request(param,
+                     fmt::format("invalid {}: only {} is allowed for this model", param, rule));
 }
 
 Check apply_policy(const Fields& fields, const ApiPolicy& policy, SamplingParams* out) {
@@ -34,7 +35,8 @@ Check apply_policy(const Fields& fields, const ApiPolicy& policy, SamplingParams
   }
   if (policy.sampling_policy != SamplingPolicy::kReject) return std::nullopt;
   WEFT_API_TRY(refuse_unless(out->temperature <= 1.0, "temperature", "0 to 1"));
-  WEFT_API_TRY(refuse_unless(fields.get("top_p") == nullptr || out->top_p == kRejectTopP, "top_p", "0.95"));
+  WEFT_API_TRY(
+      refuse_unless(fields.get("top_p") == nullptr || out->top_p == kRejectTopP, "top_p", "0.95"));
   WEFT_API_TRY(refuse_unless(out->presence_penalty == 0, "presence_penalty", "0"));
   WEFT_API_TRY(refuse_unless(out->frequency_penalty == 0, "frequency_penalty", "0"));
   return refuse_unless(out->n == 1, "n", "1");
@@ -49,10 +51,14 @@ Check parse_logit_bias(const JsonValue& body, const ApiPolicy& policy, SamplingP
     const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), id);
     const bool known = code == std::errc() && end == key.data() + key.size() && id >= 0 &&
                        (policy.vocab_size == 0 || id < policy.vocab_size);
-    if (!known) return bad_request("logit_bias", fmt::format("logit_bias key \"{}\" is not a token id of the model", key));
+    if (!known)
+      return bad_request("logit_bias",
+                         fmt::format("logit_bias key \"{}\" is not a token id of the model", key));
     const auto amount = value.as_double();
     if (!amount || *amount < -kBiasMax || *amount > kBiasMax)
-      return bad_request("logit_bias", fmt::format("logit_bias of token {} must be a number from -100 to 100", id));
+      return bad_request(
+          "logit_bias",
+          fmt::format("logit_bias of token {} must be a number from -100 to 100", id));
     out->logit_bias[id] = static_cast<float>(*amount);
   }
   return std::nullopt;
@@ -63,7 +69,8 @@ Check parse_stop_token_ids(const Fields& fields, const ApiPolicy& policy, Sampli
   WEFT_API_TRY(fields.array("stop_token_ids", &ids));
   if (ids == nullptr) return std::nullopt;
   if (ids->items().size() > kStopTokensMax)
-    return bad_request("stop_token_ids", fmt::format("stop_token_ids may have at most {} entries", kStopTokensMax));
+    return bad_request("stop_token_ids",
+                       fmt::format("stop_token_ids may have at most {} entries", kStopTokensMax));
   for (const JsonValue& item : ids->items()) {
     int32_t id = 0;
     WEFT_API_TRY(parse_token_id(item, policy, "stop_token_ids", &id));
@@ -89,7 +96,8 @@ Check parse_sampling(const JsonValue& body, const ApiPolicy& policy, SamplingPar
   WEFT_API_TRY(fields.number("min_p", {.min = 0, .max = 1}, &out->min_p));
   WEFT_API_TRY(fields.number("presence_penalty", {.min = -2, .max = 2}, &out->presence_penalty));
   WEFT_API_TRY(fields.number("frequency_penalty", {.min = -2, .max = 2}, &out->frequency_penalty));
-  WEFT_API_TRY(fields.number("repetition_penalty", {.min = 0, .max = kRepetitionMax, .above_min = true},
+  WEFT_API_TRY(fields.number("repetition_penalty",
+                             {.min = 0, .max = kRepetitionMax, .above_min = true},
                              &out->repetition_penalty));
   int64_t n = 1;
   WEFT_API_TRY(fields.integer("n", 1, policy.n_max, &n));
@@ -102,20 +110,23 @@ Check parse_sampling(const JsonValue& body, const ApiPolicy& policy, SamplingPar
   return fields.integer("min_tokens", 0, policy.max_tokens_limit, &out->min_tokens);
 }
 
-Check parse_stop(const JsonValue& body, const ApiPolicy& policy, std::vector<std::string>* stop, bool* include_stop) {
+Check parse_stop(const JsonValue& body, const ApiPolicy& policy, std::vector<std::string>* stop,
+                 bool* include_stop) {
   const Fields fields(body);
   const auto add = [&](const JsonValue& item) -> Check {
     if (!item.is_string() || item.as_string().empty() || item.as_string().size() > kStopBytesMax)
-      return bad_request("stop", fmt::format("stop must be a non-empty string of at most {} bytes, or an array of them",
-                                             kStopBytesMax));
+      return bad_request(
+          "stop",
+          fmt::format("stop must be a non-empty string of at most {} bytes, or an array of them",
+                      kStopBytesMax));
     stop->push_back(item.as_string());
     return std::nullopt;
   };
   const JsonValue* value = fields.get("stop");
   if (value != nullptr && value->is_array()) {
     if (value->items().size() > policy.stop_strings_max)
-      return bad_request("stop", fmt::format("stop may have at most {} strings, not {}", policy.stop_strings_max,
-                                             value->items().size()));
+      return bad_request("stop", fmt::format("stop may have at most {} strings, not {}",
+                                             policy.stop_strings_max, value->items().size()));
     for (const JsonValue& item : value->items()) WEFT_API_TRY(add(item));
   } else if (value != nullptr) {
     WEFT_API_TRY(add(*value));
@@ -129,7 +140,8 @@ Check parse_stream(const JsonValue& body, StreamOptions* out) {
   const JsonValue* options = nullptr;
   WEFT_API_TRY(fields.object("stream_options", &options));
   if (options == nullptr) return std::nullopt;
-  if (!out->stream) return bad_request("stream_options", "stream_options is only allowed with \"stream\": true");
+  if (!out->stream)
+    return bad_request("stream_options", "stream_options is only allowed with \"stream\": true");
   const Fields inner(*options, "stream_options");
   WEFT_API_TRY(inner.boolean("include_usage", &out->include_usage));
   return inner.boolean("continuous_usage_stats", &out->continuous_usage);
@@ -139,15 +151,16 @@ template <class Request>
 Check parse_extras(const JsonValue& body, Request* out) {
   const auto read_priority = [&](const Fields& from) -> Check {
     int64_t priority = out->priority;
-    WEFT_API_TRY(from.integer("priority", std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max(),
-                              &priority));
+    WEFT_API_TRY(from.integer("priority", std::numeric_limits<int32_t>::min(),
+                              std::numeric_limits<int32_t>::max(), &priority));
     out->priority = static_cast<int32_t>(priority);
     return std::nullopt;
   };
   const auto read_salt = [&](const Fields& from) -> Check {
     if (from.get("cache_salt") == nullptr) return std::nullopt;
     WEFT_API_TRY(from.string("cache_salt", kSaltMax, &out->cache_salt));
-    if (out->cache_salt.empty()) return bad_request(from.param("cache_salt"), "cache_salt must not be empty");
+    if (out->cache_salt.empty())
+      return bad_request(from.param("cache_salt"), "cache_salt must not be empty");
     return std::nullopt;
   };
   const Fields fields(body);
@@ -174,22 +187,26 @@ template Check parse_extras<CompletionRequest>(const JsonValue&, CompletionReque
 Check parse_model(const JsonValue& body, const ApiPolicy& policy, std::string* out) {
   const JsonValue* model = Fields(body).get("model");
   if (model == nullptr) {
-    if (policy.model_required) return bad_request("model", "model is required; GET /v1/models lists the models");
+    if (policy.model_required)
+      return bad_request("model", "model is required; GET /v1/models lists the models");
     if (!policy.models.empty()) *out = policy.models.front();
     return std::nullopt;
   }
   if (!model->is_string())
     return bad_request("model", fmt::format("model must be a string, not {}", kind_name(*model)));
   const auto& served = policy.models;
-  if (!served.empty() && std::find(served.begin(), served.end(), model->as_string()) == served.end())
+  if (!served.empty() &&
+      std::find(served.begin(), served.end(), model->as_string()) == served.end())
     return model_not_found(model->as_string());
   *out = model->as_string();
   return std::nullopt;
 }
 
-Check parse_token_id(const JsonValue& value, const ApiPolicy& policy, const std::string& param, int32_t* out) {
+Check parse_token_id(const JsonValue& value, const ApiPolicy& policy, const std::string& param,
+                     int32_t* out) {
   const auto id = value.as_int();
-  const int64_t limit = policy.vocab_size > 0 ? policy.vocab_size : std::numeric_limits<int32_t>::max();
+  const int64_t limit =
+      policy.vocab_size > 0 ? policy.vocab_size : std::numeric_limits<int32_t>::max();
   if (!id || *id < 0 || *id >= limit)
     return bad_request(param, fmt::format("{} must hold token ids from 0 to {}", param, limit - 1));
   *out = static_cast<int32_t>(*id);

@@ -1,6 +1,7 @@
 // tools, tool_choice and response_format of a chat request.
 //
-// ToolNames collects the names of one request over its global tools and those that system messages declare.
+// ToolNames collects the names of one request over its global tools and those that system messages
+// declare.
 #pragma once
 
 #include <map>
@@ -15,10 +16,13 @@ namespace weft::api {
 
 class ToolNames {
  public:
-  // Messages are read first, global tools after them; a clash between the two is reported at the dynamic tool.
+  // Messages are read first, global tools after them; a clash between the two is reported at the
+  // dynamic tool.
   Check add_dynamic(const std::string& name, const std::string& path);
   Check add_global(const std::string& name, const std::string& path);
-  bool has(const std::string& name) const { return dynamic_.count(name) > 0 || global_.count(name) > 0; }
+  bool has(const std::string& name) const {
+    return dynamic_.count(name) > 0 || global_.count(name) > 0;
+  }
   bool empty() const { return dynamic_.empty() && global_.empty(); }
 
  private:
@@ -29,8 +33,8 @@ class ToolNames {
 enum class ToolScope { kGlobal, kDynamic };
 
 // `path` names the array, e.g. "tools" or "messages[2].tools".
-Check parse_tool_list(const JsonValue& list, const std::string& path, ToolScope scope, ToolNames* names,
-                      std::vector<Tool>* out);
+Check parse_tool_list(const JsonValue& list, const std::string& path, ToolScope scope,
+                      ToolNames* names, std::vector<Tool>* out);
 Check parse_tool_choice(const JsonValue& body, const ToolNames& names, ChatRequest* out);
 Check parse_response_format(const JsonValue& body, ChatRequest* out);
 

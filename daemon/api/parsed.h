@@ -13,8 +13,10 @@ namespace weft::api {
 template <class T>
 class [[nodiscard]] Parsed {
  public:
-  Parsed(T value) : state_(std::in_place_index<0>, std::move(value)) {}         // NOLINT implicit on purpose
-  Parsed(ApiError error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT implicit on purpose
+  Parsed(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT implicit on purpose
+  Parsed(ApiError error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT implicit on purpose
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -45,7 +47,7 @@ using Check = std::optional<ApiError>;
 }  // namespace weft::api
 
 // Returns the error of a Check expression from the enclosing function.
-#define WEFT_API_TRY(expr)                          \
-  do {                                              \
+#define WEFT_API_TRY(expr)                                                 \
+  do {                                                                     \
     if (auto weft_api_error_ = (expr)) return *std::move(weft_api_error_); \
   } while (false)

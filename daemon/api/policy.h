@@ -1,5 +1,5 @@
-// ApiPolicy: what the operator decided about the API of one gateway. Built from the configuration, read by all parsers and
-// writers, never written while in use.
+// ApiPolicy: what the operator decided about the API of one gateway. Built from the configuration,
+// read by all parsers and writers, never written while in use.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ enum class SamplingPolicy {
 };
 
 struct ApiPolicy {
-  std::vector<std::string> models;  // served names and aliases; others are 404. Empty: any name is accepted
-  bool model_required = true;       // a body without `model` is 400
+  std::vector<std::string>
+      models;  // served names and aliases; others are 404. Empty: any name is accepted
+  bool model_required = true;  // a body without `model` is 400
 
   SamplingPolicy sampling_policy = SamplingPolicy::kHonour;
   double default_temperature = 1.0;
@@ -34,14 +35,16 @@ struct ApiPolicy {
   size_t prompt_tokens_max = 16u << 20;
   size_t images_max = 10;
   size_t image_bytes_max = 20u << 20;
-  bool partial_messages = false;    // a last assistant message with `partial` is continued; off refuses it
+  bool partial_messages =
+      false;  // a last assistant message with `partial` is continued; off refuses it
   bool image_urls_http = false;  // http(s) image URLs need a fetcher; off refuses them
 
-  bool usage_excludes_opener = true;  // prompt_tokens without the tokens that open the first channel
+  bool usage_excludes_opener =
+      true;  // prompt_tokens without the tokens that open the first channel
   int64_t opener_tokens = 3;
-  bool usage_moonshot_fields = true;    // usage.cached_tokens at top level too
-  bool usage_in_final_choice = false;   // usage inside the choice of a stream's finish chunk
-  bool reasoning_alias = false;         // `reasoning` beside `reasoning_content`
+  bool usage_moonshot_fields = true;   // usage.cached_tokens at top level too
+  bool usage_in_final_choice = false;  // usage inside the choice of a stream's finish chunk
+  bool reasoning_alias = false;        // `reasoning` beside `reasoning_content`
 };
 
 // What the engine behind the gateway can do; see unsupported_reason.

@@ -36,12 +36,15 @@ class Converter {
   Check refuse_what_needs_a_store() const {
     for (const char* key : {"previous_response_id", "conversation", "prompt"})
       if (fields_.get(key) != nullptr)
-        return unsupported(key, fmt::format("{} is not supported: this server stores nothing; send the whole input", key));
+        return unsupported(
+            key, fmt::format(
+                     "{} is not supported: this server stores nothing; send the whole input", key));
     bool background = false;
     WEFT_API_TRY(fields_.boolean("background", &background));
     if (background) return unsupported("background", "background responses are not supported");
     const JsonValue* truncation = fields_.get("truncation");
-    if (truncation != nullptr && (!truncation->is_string() || truncation->as_string() != "disabled"))
+    if (truncation != nullptr &&
+        (!truncation->is_string() || truncation->as_string() != "disabled"))
       return unsupported("truncation", "only truncation \"disabled\" is supported");
     return std::nullopt;
   }
@@ -80,7 +83,8 @@ class Converter {
       add_message("user", *input);
       return std::nullopt;
     }
-    if (!input->is_array()) return bad_request("input", "input must be a string or an array of items");
+    if (!input->is_array())
+      return bad_request("input", "input must be a string or an array of items");
     for (size_t i = 0; i < input->items().size(); ++i)
       WEFT_API_TRY(convert_item(input->items()[i], index_path("input", i)));
     return std::nullopt;
@@ -88,10 +92,12 @@ class Converter {
 
   Check convert_item(const JsonValue& item, const std::string& path) {
     const std::string_view type = text_member(item, "type");
-    if (type == "message" || (type.empty() && !text_member(item, "role").empty())) return convert_message(item, path);
+    if (type == "message" || (type.empty() && !text_member(item, "role").empty()))
+      return convert_message(item, path);
     if (type == "reasoning") {
       turn_.open = true;
-      if (!add_texts(item, "content", &turn_.reasoning)) add_texts(item, "summary", &turn_.reasoning);
+      if (!add_texts(item, "content", &turn_.reasoning))
+        add_texts(item, "summary", &turn_.reasoning);
       return std::nullopt;
     }
     if (type == "function_call") {
@@ -107,7 +113,8 @@ class Converter {
       return std::nullopt;
     }
     if (type == "function_call_output") return convert_output(item, path);
-    return bad_request(path + ".type", fmt::format("input items of the type \"{}\" are not supported", type));
+    return bad_request(path + ".type",
+                       fmt::format("input items of the type \"{}\" are not supported", type));
   }
 
   static bool add_texts(const JsonValue& item, const char* key, std::string* out) {
@@ -121,11 +128,14 @@ class Converter {
     const std::string_view role = text_member(item, "role");
     const JsonValue* content = item.find("content");
     if (content == nullptr || (!content->is_string() && !content->is_array()))
-      return bad_request(path + ".content", path + ".content must be a string or an array of parts");
+      return bad_request(path + ".content",
+                         path + ".content must be a string or an array of parts");
     if (role == "assistant") {
       turn_.open = turn_.has_text = true;
-      if (content->is_string()) turn_.text += content->as_string();
-      else add_texts(item, "content", &turn_.text);
+      if (content->is_string())
+        turn_.text += content->as_string();
+      else
+        add_texts(item, "content", &turn_.text);
       return std::nullopt;
     }
     JsonValue parts;
@@ -148,7 +158,8 @@ class Converter {
       } else if (type == "input_image") {
         out->items().push_back(image_part(text_member(part, "image_url")));
       } else {
-        return bad_request(index_path(path, i) + ".type", fmt::format("parts of the type \"{}\" are not supported", type));
+        return bad_request(index_path(path, i) + ".type",
+                           fmt::format("parts of the type \"{}\" are not supported", type));
       }
     }
     return std::nullopt;
@@ -173,9 +184,11 @@ class Converter {
       const JsonValue& tool = tools->items()[i];
       if (text_member(tool, "type") != "function")
         return bad_request(index_path("tools", i) + ".type",
-                           fmt::format("tools of the type \"{}\" are not available here", text_member(tool, "type")));
+                           fmt::format("tools of the type \"{}\" are not available here",
+                                       text_member(tool, "type")));
       JsonValue function = JsonValue::object();
-      for (const char* key : {"name", "description", "parameters", "strict"}) copy_member(tool, key, function, key);
+      for (const char* key : {"name", "description", "parameters", "strict"})
+        copy_member(tool, key, function, key);
       JsonValue entry = JsonValue::object();
       put(entry, "type", "function");
       put(entry, "function", std::move(function));
@@ -193,7 +206,9 @@ class Converter {
       return std::nullopt;
     }
     if (text_member(*choice, "type") != "function")
-      return bad_request("tool_choice", "tool_choice must be a string or {\"type\": \"function\", \"name\": NAME}");
+      return bad_request(
+          "tool_choice",
+          "tool_choice must be a string or {\"type\": \"function\", \"name\": NAME}");
     JsonValue function = JsonValue::object();
     put(function, "name", text_member(*choice, "name"));
     JsonValue named = JsonValue::object();
@@ -205,7 +220,8 @@ class Converter {
 
   void convert_options() {
     copy_member(body_, "max_output_tokens", chat_, "max_completion_tokens");
-    for (const char* key : {"temperature", "top_p", "stream", "parallel_tool_calls", "user", "prompt_cache_key"})
+    for (const char* key :
+         {"temperature", "top_p", "stream", "parallel_tool_calls", "user", "prompt_cache_key"})
       copy_member(body_, key, chat_, key);
     if (const JsonValue* reasoning = fields_.get("reasoning"))
       copy_member(*reasoning, "effort", chat_, "reasoning_effort");
@@ -220,7 +236,8 @@ class Converter {
     put(response_format, "type", text_member(*format, "type"));
     if (text_member(*format, "type") == "json_schema") {
       JsonValue wrapper = JsonValue::object();
-      for (const char* key : {"name", "description", "schema", "strict"}) copy_member(*format, key, wrapper, key);
+      for (const char* key : {"name", "description", "schema", "strict"})
+        copy_member(*format, key, wrapper, key);
       put(response_format, "json_schema", std::move(wrapper));
     }
     put(chat_, "response_format", std::move(response_format));
@@ -237,7 +254,8 @@ class Converter {
 }  // namespace
 
 Parsed<JsonValue> responses_to_chat(const JsonValue& body) {
-  if (!body.is_object()) return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
+  if (!body.is_object())
+    return bad_request("", fmt::format("the body must be a JSON object, not {}", kind_name(body)));
   JsonValue chat;
   WEFT_API_TRY(Converter(body).run(&chat));
   return chat;

@@ -1,7 +1,8 @@
-// OpenAI's Responses API around the chat API: a body becomes a chat body, the delta stream becomes output items and their
-// events. Nothing is stored: requests that need a store are refused.
+// OpenAI's Responses API around the chat API: a body becomes a chat body, the delta stream becomes
+// output items and their events. Nothing is stored: requests that need a store are refused.
 //
-// The converter is a pure function; its result goes through parse_chat_request. A writer belongs to one request.
+// The converter is a pure function; its result goes through parse_chat_request. A writer belongs to
+// one request.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace weft::api {
 
 Parsed<JsonValue> responses_to_chat(const JsonValue& body);
 
-// Serves both forms: with streaming, every call appends SSE events to `out`; without, pass nullptr and take response_json()
-// after finish().
+// Serves both forms: with streaming, every call appends SSE events to `out`; without, pass nullptr
+// and take response_json() after finish().
 class ResponsesWriter {
  public:
   // `body` is the request, parts of which are echoed in the response object.

@@ -13,9 +13,11 @@ JsonValue usage_value(const Usage& counted, const ApiPolicy& policy) {
   const Usage usage = reported_usage(counted, policy, true);
   return JsonValue::object(
       {{"input_tokens", JsonValue::integer(usage.prompt_tokens)},
-       {"input_tokens_details", JsonValue::object({{"cached_tokens", JsonValue::integer(usage.cached_tokens)}})},
+       {"input_tokens_details",
+        JsonValue::object({{"cached_tokens", JsonValue::integer(usage.cached_tokens)}})},
        {"output_tokens", JsonValue::integer(usage.completion_tokens)},
-       {"output_tokens_details", JsonValue::object({{"reasoning_tokens", JsonValue::integer(usage.reasoning_tokens)}})},
+       {"output_tokens_details",
+        JsonValue::object({{"reasoning_tokens", JsonValue::integer(usage.reasoning_tokens)}})},
        {"total_tokens", JsonValue::integer(usage.prompt_tokens + usage.completion_tokens)}});
 }
 
@@ -30,7 +32,8 @@ JsonValue echoed_members(const JsonValue& body) {
   add("parallel_tool_calls", JsonValue::boolean(true));
   add("tool_choice", JsonValue::string("auto"));
   add("tools", JsonValue::array());
-  add("text", JsonValue::object({{"format", JsonValue::object({{"type", JsonValue::string("text")}})}}));
+  add("text",
+      JsonValue::object({{"format", JsonValue::object({{"type", JsonValue::string("text")}})}}));
   add("metadata", JsonValue::object());
   put(echo, "truncation", "disabled");
   put(echo, "previous_response_id", JsonValue::null());
@@ -104,7 +107,10 @@ JsonValue ResponsesWriter::part_value(bool empty) const {
 
 JsonValue ResponsesWriter::item_value(const char* status, bool empty) const {
   JsonValue item = JsonValue::object();
-  put(item, "type", item_ == Item::kReasoning ? "reasoning" : item_ == Item::kMessage ? "message" : "function_call");
+  put(item, "type",
+      item_ == Item::kReasoning ? "reasoning"
+      : item_ == Item::kMessage ? "message"
+                                : "function_call");
   put(item, "id", item_id_);
   put(item, "status", status);
   if (item_ == Item::kCall) {
@@ -115,8 +121,10 @@ JsonValue ResponsesWriter::item_value(const char* status, bool empty) const {
   }
   JsonValue content = JsonValue::array();
   if (!empty) content.items().push_back(part_value(false));
-  if (item_ == Item::kReasoning) put(item, "summary", JsonValue::array());
-  else put(item, "role", "assistant");
+  if (item_ == Item::kReasoning)
+    put(item, "summary", JsonValue::array());
+  else
+    put(item, "role", "assistant");
   put(item, "content", std::move(content));
   return item;
 }
@@ -148,7 +156,8 @@ void ResponsesWriter::close(const char* status, std::string* out) {
     put(done, "arguments", text_);
     emit(out, std::move(done));
   } else if (out != nullptr) {
-    JsonValue done = part_event(item_ == Item::kReasoning ? "response.reasoning_text.done" : "response.output_text.done");
+    JsonValue done = part_event(item_ == Item::kReasoning ? "response.reasoning_text.done"
+                                                          : "response.output_text.done");
     put(done, "text", text_);
     emit(out, std::move(done));
     JsonValue part = part_event("response.content_part.done");
@@ -176,16 +185,20 @@ void ResponsesWriter::delta(const Delta& delta, std::string* out) {
     emit(out, std::move(value));
   };
   switch (delta.kind) {
-    case Delta::Kind::kReasoning: return text_delta(Item::kReasoning, "response.reasoning_text.delta");
-    case Delta::Kind::kContent: return text_delta(Item::kMessage, "response.output_text.delta");
-    case Delta::Kind::kToolOpen: return open(Item::kCall, delta, out);
+    case Delta::Kind::kReasoning:
+      return text_delta(Item::kReasoning, "response.reasoning_text.delta");
+    case Delta::Kind::kContent:
+      return text_delta(Item::kMessage, "response.output_text.delta");
+    case Delta::Kind::kToolOpen:
+      return open(Item::kCall, delta, out);
     case Delta::Kind::kToolArguments:
       WEFT_CHECK(item_ == Item::kCall);
       return text_delta(Item::kCall, "response.function_call_arguments.delta");
   }
 }
 
-void ResponsesWriter::finish(FinishReason reason, const StopReason&, const Usage& usage, std::string* out) {
+void ResponsesWriter::finish(FinishReason reason, const StopReason&, const Usage& usage,
+                             std::string* out) {
   const bool cut = reason == FinishReason::kLength || reason == FinishReason::kAbort;
   close(cut ? "incomplete" : "completed", out);
   usage_ = usage_value(usage, policy_);
@@ -198,8 +211,9 @@ void ResponsesWriter::finish(FinishReason reason, const StopReason&, const Usage
 
 void ResponsesWriter::error(const ApiError& error, std::string* out) {
   close("incomplete", out);
-  error_ = JsonValue::object({{"code", JsonValue::string(error.code.empty() ? error.type : error.code)},
-                              {"message", JsonValue::string(error.message)}});
+  error_ =
+      JsonValue::object({{"code", JsonValue::string(error.code.empty() ? error.type : error.code)},
+                         {"message", JsonValue::string(error.message)}});
   response_ = response_value("failed");
   JsonValue value = event("response.failed");
   put(value, "response", response_);

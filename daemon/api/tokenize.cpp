@@ -42,7 +42,8 @@ Parsed<TokenizeRequest> parse_tokenize(const JsonValue& body, const ApiPolicy& p
     request.input = std::move(chat.value());
     return request;
   }
-  if (fields.get("prompt") == nullptr) return bad_request("prompt", "prompt or messages is required");
+  if (fields.get("prompt") == nullptr)
+    return bad_request("prompt", "prompt or messages is required");
   std::string prompt;
   WEFT_API_TRY(fields.string("prompt", SIZE_MAX, &prompt));
   request.input = std::move(prompt);
@@ -51,7 +52,8 @@ Parsed<TokenizeRequest> parse_tokenize(const JsonValue& body, const ApiPolicy& p
 
 std::string tokenize_response_json(const std::vector<int32_t>& tokens, int64_t max_model_len,
                                    const std::vector<std::string>* token_strs) {
-  std::string out = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":", tokens.size(), max_model_len);
+  std::string out =
+      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":", tokens.size(), max_model_len);
   append_token_ids(out, tokens);
   out += ",\"token_strs\":";
   if (token_strs == nullptr) {
@@ -79,7 +81,8 @@ Parsed<DetokenizeRequest> parse_detokenize(const JsonValue& body, const ApiPolic
   WEFT_API_TRY(fields.array("tokens", &tokens));
   if (tokens == nullptr) return bad_request("tokens", "tokens is required");
   if (tokens->items().size() > policy.prompt_tokens_max)
-    return bad_request("tokens", fmt::format("tokens holds more than {} ids", policy.prompt_tokens_max));
+    return bad_request("tokens",
+                       fmt::format("tokens holds more than {} ids", policy.prompt_tokens_max));
   request.tokens.reserve(tokens->items().size());
   for (const JsonValue& item : tokens->items()) {
     int32_t id = 0;

@@ -15,7 +15,8 @@ namespace weft::api {
 
 struct TokenizeRequest {
   std::string model;
-  std::variant<std::string, ChatRequest> input;  // `prompt` (special tokens recognised), or `messages`
+  std::variant<std::string, ChatRequest>
+      input;  // `prompt` (special tokens recognised), or `messages`
   bool add_special_tokens = true;
   bool add_generation_prompt = true;
   bool return_token_strs = false;

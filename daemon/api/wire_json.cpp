@@ -15,13 +15,17 @@ namespace {
 constexpr double kLogprobFloor = -9999.0;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Length of the maximal ill-formed part at `pos`: a lead byte with the continuation bytes that could still follow it.
+// Length of the maximal ill-formed part at `pos`: a lead byte with the continuation bytes that
+// could still follow it.
 size_t ill_formed_length(std::string_view bytes, size_t pos) {
   const auto lead = static_cast<uint8_t>(bytes[pos]);
   size_t need = 0;
-  if (lead >= 0xC2 && lead <= 0xDF) need = 1;
-  else if (lead >= 0xE0 && lead <= 0xEF) need = 2;
-  else if (lead >= 0xF0 && lead <= 0xF4) need = 3;
+  if (lead >= 0xC2 && lead <= 0xDF)
+    need = 1;
+  else if (lead >= 0xE0 && lead <= 0xEF)
+    need = 2;
+  else if (lead >= 0xF0 && lead <= 0xF4)
+    need = 3;
   uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   size_t length = 1;
@@ -35,14 +39,16 @@ size_t ill_formed_length(std::string_view bytes, size_t pos) {
   return length;
 }
 
-void append_token_and_bytes(std::string& out, int32_t id, std::string_view bytes, double logprob, bool as_id) {
+void append_token_and_bytes(std::string& out, int32_t id, std::string_view bytes, double logprob,
+                            bool as_id) {
   out += "{\"token\":";
   append_json_string(out, token_text(id, bytes, as_id));
   out += ",\"logprob\":";
   append_logprob(out, logprob);
   out += ",\"bytes\":[";
   for (size_t i = 0; i < bytes.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<uint8_t>(bytes[i])));
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",",
+                   static_cast<unsigned>(static_cast<uint8_t>(bytes[i])));
   out += ']';
 }
 
@@ -115,8 +121,9 @@ void append_usage(std::string& out, const Usage& usage, const ApiPolicy& policy)
                  "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},"
                  "\"prompt_tokens_details\":{{\"cached_tokens\":{}}},"
                  "\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}",
-                 usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
-                 usage.cached_tokens, usage.reasoning_tokens);
+                 usage.prompt_tokens, usage.completion_tokens,
+                 usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
+                 usage.reasoning_tokens);
   if (policy.usage_moonshot_fields)
     fmt::format_to(std::back_inserter(out), ",\"cached_tokens\":{}", usage.cached_tokens);
   out += '}';
@@ -124,12 +131,18 @@ void append_usage(std::string& out, const Usage& usage, const ApiPolicy& policy)
 
 const char* finish_reason_text(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone: return nullptr;
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kToolCalls: return "tool_calls";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kNone:
+      return nullptr;
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kToolCalls:
+      return "tool_calls";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
-// Small pieces of JSON that several protocol writers print. Streams are written by appending text: a chunk costs one
-// append per field and no tree.
+// Small pieces of JSON that several protocol writers print. Streams are written by appending text:
+// a chunk costs one append per field and no tree.
 //
 // Pure functions.
 #pragma once

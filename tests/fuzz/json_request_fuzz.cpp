@@ -1,5 +1,5 @@
-// Arbitrary bytes as a request body: JSON reader, then every parser and converter of the api room. Must not crash, and an
-// accepted value must survive a round trip through its own text.
+// Arbitrary bytes as a request body: JSON reader, then every parser and converter of the api room.
+// Must not crash, and an accepted value must survive a round trip through its own text.
 #include <cstdlib>
 
 #include "api/anthropic.h"
@@ -31,7 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)api::parse_completion_request(body.value(), policy);
   (void)api::parse_tokenize(body.value(), policy);
   (void)api::parse_detokenize(body.value(), policy);
-  if (const auto chat = api::anthropic_to_chat(body.value()); chat.ok()) (void)api::parse_chat_request(chat.value(), policy);
-  if (const auto chat = api::responses_to_chat(body.value()); chat.ok()) (void)api::parse_chat_request(chat.value(), policy);
+  if (const auto chat = api::anthropic_to_chat(body.value()); chat.ok())
+    (void)api::parse_chat_request(chat.value(), policy);
+  if (const auto chat = api::responses_to_chat(body.value()); chat.ok())
+    (void)api::parse_chat_request(chat.value(), policy);
   return 0;
 }

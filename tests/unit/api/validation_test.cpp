@@ -30,15 +30,17 @@ ApiError refused(const std::string& body, const ApiPolicy& policy = served()) {
   return parsed.error();
 }
 std::string with(const char* fields) {
-  return std::string(R"({"model":"kimi-k3","messages":[{"role":"user","content":"hi"}],)") + fields + "}";
+  return std::string(R"({"model":"kimi-k3","messages":[{"role":"user","content":"hi"}],)") +
+         fields + "}";
 }
 
 }  // namespace
 
 TEST_CASE("chat validation vectors") {
   const JsonValue vectors = load_vectors("api_validation.json");
-  const std::pair<const char*, SamplingPolicy> kPolicies[] = {
-      {"honour", SamplingPolicy::kHonour}, {"ignore", SamplingPolicy::kIgnore}, {"reject", SamplingPolicy::kReject}};
+  const std::pair<const char*, SamplingPolicy> kPolicies[] = {{"honour", SamplingPolicy::kHonour},
+                                                              {"ignore", SamplingPolicy::kIgnore},
+                                                              {"reject", SamplingPolicy::kReject}};
   size_t checked = 0;
   for (const JsonValue& row : vectors.find("cases")->items()) {
     for (const auto& [name, sampling_policy] : kPolicies) {
@@ -50,7 +52,8 @@ TEST_CASE("chat validation vectors") {
       policy.sampling_policy = sampling_policy;
       const auto parsed = parse_chat_request(*row.find("body"), policy);
       const int64_t status = *row.find("status")->as_int();
-      CHECK_MESSAGE((parsed.ok() ? 200 : parsed.error().status) == status, (parsed.ok() ? "" : parsed.error().message));
+      CHECK_MESSAGE((parsed.ok() ? 200 : parsed.error().status) == status,
+                    (parsed.ok() ? "" : parsed.error().message));
       if (!parsed.ok() && status != 200) {
         CHECK(parsed.error().param == text_of(row, "param"));
         CHECK(!parsed.error().message.empty());
@@ -71,7 +74,8 @@ TEST_CASE("raw bodies of the http vectors that need no socket") {
     if (const JsonValue* nesting = row.find("body_nesting"))
       body = std::string(static_cast<size_t>(*nesting->as_int()), '[');
     const std::string hex = text_of(row, "raw_body_hex");
-    for (size_t i = 0; i + 1 < hex.size(); i += 2) body += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    for (size_t i = 0; i + 1 < hex.size(); i += 2)
+      body += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
     if (body.empty() || *row.find("status")->as_int() != 400) continue;
     CAPTURE(text_of(row, "name"));
     const auto parsed = parse_body(body);
@@ -170,13 +174,14 @@ TEST_CASE("defaults, clamping and nvext") {
   CHECK(plain.sampling.logprobs == -1);
   CHECK(plain.effort == Effort::kMax);
   CHECK(accepted(with("\"max_tokens\":99999999").c_str()).sampling.max_tokens == 1048576);
-  const ChatRequest hinted =
-      accepted(with(R"("nvext":{"cache_salt":"z","agent_hints":{"priority":3},"annotations":[]})").c_str());
+  const ChatRequest hinted = accepted(
+      with(R"("nvext":{"cache_salt":"z","agent_hints":{"priority":3},"annotations":[]})").c_str());
   CHECK(hinted.cache_salt == "z");
   CHECK(hinted.priority == 3);
   ApiPolicy ignore = served();
   ignore.sampling_policy = SamplingPolicy::kIgnore;
-  const auto fixed = parse_chat_request(*parse_json(with("\"temperature\":0.1,\"top_p\":0.2")), ignore);
+  const auto fixed =
+      parse_chat_request(*parse_json(with("\"temperature\":0.1,\"top_p\":0.2")), ignore);
   REQUIRE(fixed.ok());
   CHECK(fixed->sampling.temperature == 1.0);
   CHECK(fixed->sampling.top_p == 0.95);
@@ -195,7 +200,8 @@ TEST_CASE("limits and foreign fields name their parameter") {
   std::string stops = "\"stop\":[";
   for (int i = 0; i < 17; ++i) stops += i == 0 ? "\"s\"" : ",\"s\"";
   CHECK(refused(with((stops + "]").c_str())).param == "stop");
-  const std::string partial = R"({"model":"kimi-k3","messages":[{"role":"assistant","content":"a","partial":true}]})";
+  const std::string partial =
+      R"({"model":"kimi-k3","messages":[{"role":"assistant","content":"a","partial":true}]})";
   CHECK(refused(partial).param == "messages[0].partial");
   ApiPolicy continuing = served();
   continuing.partial_messages = true;
@@ -207,15 +213,17 @@ TEST_CASE("images: count, size, forms and fetching are bounded by the policy") {
   const auto body = [&](const std::string& url, int count) {
     std::string parts;
     for (int i = 0; i < count; ++i)
-      parts += std::string(i == 0 ? "" : ",") + R"({"type":"image_url","image_url":{"url":")" + url + "\"}}";
+      parts += std::string(i == 0 ? "" : ",") + R"({"type":"image_url","image_url":{"url":")" +
+               url + "\"}}";
     return R"({"model":"kimi-k3","messages":[{"role":"user","content":[)" + parts + "]}]}";
   };
   CHECK(parse_chat_request(*parse_json(body(png, 10)), served()).ok());
   CHECK(refused(body(png, 11)).param == "messages[0].content[10].image_url");
   CHECK(refused(body("ms://file", 1)).message.find("unsupported image url") != std::string::npos);
-  CHECK(refused(body("https://h/a.png", 1)).message.find("unsupported image url") != std::string::npos);
-  CHECK(refused(body("data:image/png;base64,aGVsbG8gd29ybGQh", 1)).message.find("unsupported image format") !=
+  CHECK(refused(body("https://h/a.png", 1)).message.find("unsupported image url") !=
         std::string::npos);
+  CHECK(refused(body("data:image/png;base64,aGVsbG8gd29ybGQh", 1))
+            .message.find("unsupported image format") != std::string::npos);
   CHECK(refused(body("data:image/png,abc", 1)).message.find("invalid image") != std::string::npos);
   ApiPolicy policy = served();
   policy.image_urls_http = true;
@@ -230,7 +238,8 @@ TEST_CASE("what the engine cannot do is refused in one place") {
   const std::pair<std::string, std::string> kCases[] = {
       {with("\"n\":2"), "n"},
       {with((tools + "\"tool_choice\":\"required\"").c_str()), "tool_choice"},
-      {with((tools + R"("tool_choice":{"type":"function","function":{"name":"f"}})").c_str()), "tool_choice"},
+      {with((tools + R"("tool_choice":{"type":"function","function":{"name":"f"}})").c_str()),
+       "tool_choice"},
       {with(R"("response_format":{"type":"json_object"})"), "response_format"},
       {with(R"("structured_outputs":{"json":{}})"), "structured_outputs"},
       {R"({"model":"kimi-k3","messages":[{"role":"user","content":[{"type":"text","text":"t"},)"
@@ -245,7 +254,8 @@ TEST_CASE("what the engine cannot do is refused in one place") {
     CHECK(reason->param == param);
     CHECK(!unsupported_reason(request, all));
   }
-  CHECK(!unsupported_reason(accepted(with((tools + "\"tool_choice\":\"auto\"").c_str()).c_str()), none));
+  CHECK(!unsupported_reason(accepted(with((tools + "\"tool_choice\":\"auto\"").c_str()).c_str()),
+                            none));
 }
 
 TEST_CASE("tool results find their call by id, place or name") {
@@ -254,11 +264,17 @@ TEST_CASE("tool results find their call by id, place or name") {
            R"({"id":"a","type":"function","function":{"name":"f","arguments":""}}]},)" +
            std::string(result) + "]}";
   };
-  CHECK(parse_chat_request(*parse_json(body(R"({"role":"tool","tool_call_id":"zz","content":"1"})")), served()).ok());
-  CHECK(refused(body(R"({"role":"tool","tool_call_id":"zz","content":"1"},{"role":"tool","tool_call_id":"yy","content":"1"})"))
-            .param == "messages[3].tool_call_id");
-  CHECK(parse_chat_request(*parse_json(body(R"({"role":"tool","tool_call_id":"a","content":"1"},)"
-                                            R"({"role":"tool","tool_call_id":"yy","tool":"g","content":null})")),
-                           served())
+  CHECK(parse_chat_request(
+            *parse_json(body(R"({"role":"tool","tool_call_id":"zz","content":"1"})")), served())
+            .ok());
+  CHECK(
+      refused(
+          body(
+              R"({"role":"tool","tool_call_id":"zz","content":"1"},{"role":"tool","tool_call_id":"yy","content":"1"})"))
+          .param == "messages[3].tool_call_id");
+  CHECK(parse_chat_request(
+            *parse_json(body(R"({"role":"tool","tool_call_id":"a","content":"1"},)"
+                             R"({"role":"tool","tool_call_id":"yy","tool":"g","content":null})")),
+            served())
             .ok());
 }

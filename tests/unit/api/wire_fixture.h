@@ -1,4 +1,5 @@
-// Shared by the api tests: vector files, the placeholder matcher of wire_formats.json, and its internal deltas.
+// Shared by the api tests: vector files, the placeholder matcher of wire_formats.json, and its
+// internal deltas.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -38,7 +39,8 @@ class Matcher {
     if (expected.is_array()) {
       if (expected.items().size() != actual.items().size()) return fail(path, expected, actual);
       for (size_t i = 0; i < expected.items().size(); ++i)
-        if (!match(expected.items()[i], actual.items()[i], path + "[" + std::to_string(i) + "]")) return false;
+        if (!match(expected.items()[i], actual.items()[i], path + "[" + std::to_string(i) + "]"))
+          return false;
       return true;
     }
     if (expected.is_object()) {
@@ -55,11 +57,13 @@ class Matcher {
   const std::string& message() const { return message_; }
 
  private:
-  bool match_placeholder(const std::string& name, const JsonValue& actual, const std::string& path) {
+  bool match_placeholder(const std::string& name, const JsonValue& actual,
+                         const std::string& path) {
     if (name == "$any") return true;
     const std::string matches = "$matches:";
     if (name.rfind(matches, 0) == 0)
-      return (actual.is_string() && actual.as_string().find(name.substr(matches.size())) != std::string::npos) ||
+      return (actual.is_string() &&
+              actual.as_string().find(name.substr(matches.size())) != std::string::npos) ||
              fail(path, JsonValue::string(name), actual);
     if (name == "$int")
       return (actual.is_string() && !actual.as_string().empty() &&
@@ -90,9 +94,12 @@ inline std::vector<SseEvent> split_sse(const std::string& stream) {
     SseEvent event;
     std::istringstream lines(stream.substr(pos, end - pos));
     for (std::string line; std::getline(lines, line);) {
-      if (line.rfind("event: ", 0) == 0) event.event = line.substr(7);
-      else if (line.rfind("data: ", 0) == 0) event.data = line.substr(6);
-      else FAIL("unexpected SSE line: " << line);
+      if (line.rfind("event: ", 0) == 0)
+        event.event = line.substr(7);
+      else if (line.rfind("data: ", 0) == 0)
+        event.data = line.substr(6);
+      else
+        FAIL("unexpected SSE line: " << line);
     }
     events.push_back(event);
     pos = end + 2;
@@ -118,17 +125,24 @@ inline api::FinishReason finish_named(const std::string& name) {
 inline Step read_step(const JsonValue& item) {
   using Kind = api::Delta::Kind;
   Step step;
-  if (const JsonValue* choice = item.find("choice")) step.choice = static_cast<int32_t>(*choice->as_int());
+  if (const JsonValue* choice = item.find("choice"))
+    step.choice = static_cast<int32_t>(*choice->as_int());
   step.has_delta = true;
   if (item.find("reasoning")) {
     step.delta = {Kind::kReasoning, 0, "", text_of(item, "reasoning"), {}};
   } else if (item.find("content")) {
     step.delta = {Kind::kContent, 0, "", text_of(item, "content"), {}};
   } else if (const JsonValue* tool = item.find("tool")) {
-    step.delta = {Kind::kToolOpen, static_cast<int32_t>(*tool->find("index")->as_int()), text_of(*tool, "id"),
-                  text_of(*tool, "name"), {}};
+    step.delta = {Kind::kToolOpen,
+                  static_cast<int32_t>(*tool->find("index")->as_int()),
+                  text_of(*tool, "id"),
+                  text_of(*tool, "name"),
+                  {}};
   } else if (const JsonValue* args = item.find("args")) {
-    step.delta = {Kind::kToolArguments, static_cast<int32_t>(*args->find("index")->as_int()), "", text_of(*args, "text"),
+    step.delta = {Kind::kToolArguments,
+                  static_cast<int32_t>(*args->find("index")->as_int()),
+                  "",
+                  text_of(*args, "text"),
                   {}};
   } else {
     step.has_delta = false;

@@ -1,4 +1,5 @@
-// The wire_formats.json vectors: chat streams and bodies, errors, Anthropic and Responses, in both directions.
+// The wire_formats.json vectors: chat streams and bodies, errors, Anthropic and Responses, in both
+// directions.
 #include <map>
 
 #include "api/anthropic.h"
@@ -14,7 +15,8 @@ using namespace weft::test;
 
 namespace {
 
-constexpr Usage kUsage{.prompt_tokens = 20, .completion_tokens = 7, .cached_tokens = 16, .reasoning_tokens = 4};
+constexpr Usage kUsage{
+    .prompt_tokens = 20, .completion_tokens = 7, .cached_tokens = 16, .reasoning_tokens = 4};
 
 // The vectors show the engine's counts as they are, and only OpenAI's fields.
 ApiPolicy plain_policy() {
@@ -28,8 +30,10 @@ ChatWriterOptions options_for(const JsonValue& request) {
   JsonValue body = *parse_json(R"({"model":"kimi-k3","messages":[{"role":"user","content":"q"}]})");
   ApiPolicy policy = plain_policy();
   for (const auto& [key, value] : request.members()) {
-    if (key == "_config") policy.reasoning_alias = value.find("reasoning_alias")->as_bool();
-    else body.members().emplace_back(key, value);
+    if (key == "_config")
+      policy.reasoning_alias = value.find("reasoning_alias")->as_bool();
+    else
+      body.members().emplace_back(key, value);
   }
   const auto parsed = parse_chat_request(body, policy);
   REQUIRE(parsed.ok());
@@ -53,7 +57,8 @@ TEST_CASE("chat stream vectors") {
     for (const JsonValue& item : row.find("internal")->items()) {
       const Step step = read_step(item);
       if (step.has_delta) writer.delta(step.choice, step.delta, {}, &stream);
-      if (step.finish != FinishReason::kNone) writer.finish(step.choice, step.finish, stop_of(step), {}, &stream);
+      if (step.finish != FinishReason::kNone)
+        writer.finish(step.choice, step.finish, stop_of(step), {}, &stream);
       if (step.error != nullptr) {
         writer.error(internal_error(text_of(*step.error, "message")), &stream);
         failed = true;
@@ -65,7 +70,8 @@ TEST_CASE("chat stream vectors") {
     REQUIRE(events.size() == expected.size());
     Matcher matcher;
     for (size_t i = 0; i < events.size(); ++i) {
-      const JsonValue actual = events[i].data == "[DONE]" ? JsonValue::string("[DONE]") : *parse_json(events[i].data);
+      const JsonValue actual =
+          events[i].data == "[DONE]" ? JsonValue::string("[DONE]") : *parse_json(events[i].data);
       CHECK_MESSAGE(matcher.match(expected[i], actual), matcher.message());
     }
   }
@@ -81,23 +87,25 @@ TEST_CASE("chat body vectors") {
       if (step.has_delta) choice.add(step.delta);
       if (step.finish != FinishReason::kNone) choice.finish(step.finish, stop_of(step));
     }
-    const std::string body = chat_response_json(options_for(*row.find("request")), {choice}, {}, kUsage);
+    const std::string body =
+        chat_response_json(options_for(*row.find("request")), {choice}, {}, kUsage);
     Matcher matcher;
     CHECK_MESSAGE(matcher.match(*row.find("body"), *parse_json(body)), matcher.message());
   }
 }
 
 TEST_CASE("error vectors") {
-  const std::map<std::string, ApiError> kErrors = {{"bad_request", bad_request("tools[0].type", "no")},
-                                                   {"context_length", context_length_exceeded(100, 101)},
-                                                   {"unauthorized", unauthorized()},
-                                                   {"model_not_found", model_not_found("nope")},
-                                                   {"route_not_found", route_not_found("POST", "/v1/nope")},
-                                                   {"body_too_large", body_too_large(64)},
-                                                   {"overloaded", overloaded()},
-                                                   {"rate_limited", rate_limited()},
-                                                   {"internal", internal_error()},
-                                                   {"draining", unavailable("draining")}};
+  const std::map<std::string, ApiError> kErrors = {
+      {"bad_request", bad_request("tools[0].type", "no")},
+      {"context_length", context_length_exceeded(100, 101)},
+      {"unauthorized", unauthorized()},
+      {"model_not_found", model_not_found("nope")},
+      {"route_not_found", route_not_found("POST", "/v1/nope")},
+      {"body_too_large", body_too_large(64)},
+      {"overloaded", overloaded()},
+      {"rate_limited", rate_limited()},
+      {"internal", internal_error()},
+      {"draining", unavailable("draining")}};
   const JsonValue vectors = load_vectors("wire_formats.json");
   for (const JsonValue& row : vectors.find("errors")->items()) {
     const std::string kind = text_of(row, "kind");
@@ -106,7 +114,8 @@ TEST_CASE("error vectors") {
     const ApiError& error = kErrors.at(kind);
     CHECK(error.status == *row.find("status")->as_int());
     Matcher matcher;
-    CHECK_MESSAGE(matcher.match(*row.find("body"), *parse_json(error_json(error))), matcher.message());
+    CHECK_MESSAGE(matcher.match(*row.find("body"), *parse_json(error_json(error))),
+                  matcher.message());
     CHECK(retry_after_s(error).has_value() == (row.find("headers") != nullptr));
   }
   for (const JsonValue& row : vectors.find("anthropic_errors")->items()) {
@@ -115,12 +124,15 @@ TEST_CASE("error vectors") {
     const ApiError& error = kErrors.at(kind);
     CHECK(anthropic_status(error) == *row.find("status")->as_int());
     Matcher matcher;
-    CHECK_MESSAGE(matcher.match(*row.find("body"), *parse_json(anthropic_error_json(error, "req_1"))), matcher.message());
+    CHECK_MESSAGE(
+        matcher.match(*row.find("body"), *parse_json(anthropic_error_json(error, "req_1"))),
+        matcher.message());
   }
 }
 
 TEST_CASE("internal errors say nothing about the inside") {
-  for (ErrorCode code : {ErrorCode::kInternal, ErrorCode::kCorrupt, ErrorCode::kIo, ErrorCode::kPeer}) {
+  for (ErrorCode code :
+       {ErrorCode::kInternal, ErrorCode::kCorrupt, ErrorCode::kIo, ErrorCode::kPeer}) {
     const ApiError error = from_error(make_error(code, "secret path"));
     CHECK(error.status == 500);
     CHECK(error.message.find("secret") == std::string::npos);
@@ -152,7 +164,8 @@ TEST_CASE("Anthropic stream vectors") {
     for (const JsonValue& item : row.find("internal")->items()) {
       const Step step = read_step(item);
       if (step.has_delta) writer.delta(step.delta, &stream);
-      if (step.finish != FinishReason::kNone) writer.finish(step.finish, stop_of(step), kUsage, &stream);
+      if (step.finish != FinishReason::kNone)
+        writer.finish(step.finish, stop_of(step), kUsage, &stream);
     }
     const auto events = split_sse(stream);
     const auto& expected = row.find("events")->items();
@@ -160,7 +173,8 @@ TEST_CASE("Anthropic stream vectors") {
     Matcher matcher;
     for (size_t i = 0; i < events.size(); ++i) {
       CHECK(events[i].event == text_of(expected[i], "event"));
-      CHECK_MESSAGE(matcher.match(*expected[i].find("data"), *parse_json(events[i].data)), matcher.message());
+      CHECK_MESSAGE(matcher.match(*expected[i].find("data"), *parse_json(events[i].data)),
+                    matcher.message());
     }
   }
 }
@@ -210,6 +224,7 @@ TEST_CASE("Responses stream vectors") {
     if (const JsonValue* items = row.find("output_items"))
       CHECK_MESSAGE(matcher.match(*items, *response.find("output")), matcher.message());
     if (const JsonValue* details = row.find("incomplete_details"))
-      CHECK_MESSAGE(matcher.match(*details, *response.find("incomplete_details")), matcher.message());
+      CHECK_MESSAGE(matcher.match(*details, *response.find("incomplete_details")),
+                    matcher.message());
   }
 }

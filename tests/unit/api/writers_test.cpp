@@ -1,4 +1,5 @@
-// What the vectors do not show: usage variants, token ids, completions, models, tokenize, converters' refusals.
+// What the vectors do not show: usage variants, token ids, completions, models, tokenize,
+// converters' refusals.
 #include <cmath>
 
 #include "api/anthropic.h"
@@ -18,7 +19,8 @@ using namespace weft::test;
 
 namespace {
 
-constexpr Usage kUsage{.prompt_tokens = 20, .completion_tokens = 7, .cached_tokens = 19, .reasoning_tokens = 4};
+constexpr Usage kUsage{
+    .prompt_tokens = 20, .completion_tokens = 7, .cached_tokens = 19, .reasoning_tokens = 4};
 
 ApiPolicy served() {
   ApiPolicy policy;
@@ -65,9 +67,11 @@ TEST_CASE("chat stream: continuous usage, usage in the final choice, token ids")
   std::string stream;
   writer.start({5, 6}, {.prompt_tokens = 5}, &stream);
   writer.add_tokens(0, {1, 2});
-  writer.delta(0, {Delta::Kind::kContent, 0, "", "a\n\x01", {}}, {.prompt_tokens = 5, .completion_tokens = 2}, &stream);
+  writer.delta(0, {Delta::Kind::kContent, 0, "", "a\n\x01", {}},
+               {.prompt_tokens = 5, .completion_tokens = 2}, &stream);
   writer.add_tokens(0, {3});
-  writer.finish(0, FinishReason::kStop, int32_t{77}, {.prompt_tokens = 5, .completion_tokens = 3}, &stream);
+  writer.finish(0, FinishReason::kStop, int32_t{77}, {.prompt_tokens = 5, .completion_tokens = 3},
+                &stream);
   writer.end(kUsage, &stream);
   const auto chunks = payloads(stream);
   REQUIRE(chunks.size() == 3);
@@ -99,7 +103,9 @@ TEST_CASE("chat stream: reasoning can be left out, its token ids travel with the
   CHECK(dump_json(*choice_of(chunks[1]).find("token_ids")) == "[1,2]");
 }
 
-TEST_CASE("chat body: a call cut off by the length limit is removed, token ids and logprobs are complete") {
+TEST_CASE(
+    "chat body: a call cut off by the length limit is removed, token ids and logprobs are "
+    "complete") {
   ChatChoice choice;
   choice.add({Delta::Kind::kContent, 0, "", "x", {{9, "x", -0.5, {}}, {8, "\xFF", -INFINITY, {}}}});
   choice.add({Delta::Kind::kToolOpen, 0, "c0", "f", {}});
@@ -135,11 +141,12 @@ TEST_CASE("lossy UTF-8 replaces maximal ill-formed parts") {
 TEST_CASE("completion prompts in all four shapes") {
   CHECK(std::get<std::string>(completion(R"("prompt":"hi")")->prompts[0]) == "hi");
   CHECK(completion(R"("prompt":["a","b"])")->prompts.size() == 2);
-  CHECK(std::get<std::vector<int32_t>>(completion(R"("prompt":[1,2])")->prompts[0]) == std::vector<int32_t>{1, 2});
+  CHECK(std::get<std::vector<int32_t>>(completion(R"("prompt":[1,2])")->prompts[0]) ==
+        std::vector<int32_t>{1, 2});
   CHECK(completion(R"("prompt":[[1],[2,3]])")->prompts.size() == 2);
   CHECK(completion(R"("prompt":"")").ok());
-  for (const char* bad : {R"("prompt":3)", R"("prompt":[])", R"("prompt":["a",1])", R"("prompt":[[1],"a"])", R"("x":1)",
-                          R"("prompt":[{}])"}) {
+  for (const char* bad : {R"("prompt":3)", R"("prompt":[])", R"("prompt":["a",1])",
+                          R"("prompt":[[1],"a"])", R"("x":1)", R"("prompt":[{}])"}) {
     CAPTURE(bad);
     CHECK(refused_param(bad) == "prompt");
   }
@@ -174,8 +181,9 @@ TEST_CASE("completion body: echo, logprobs and offsets in code points") {
   options.logprobs = 1;
   options.return_token_ids = true;
   CompletionChoice choice;
-  choice.output.text = "\xE4\xBD\xA0"
-                       "b!";
+  choice.output.text =
+      "\xE4\xBD\xA0"
+      "b!";
   choice.output.logprobs = {{1, "\xE4\xBD\xA0", NAN, {}},
                             {2, "b", -0.25, {{3, "c", -1.5}, {4, "d", -2}}},
                             {5, "!", -1, {{5, "!", -1}}}};
@@ -224,7 +232,8 @@ TEST_CASE("completion stream: several choices, offsets run on, usage at the end"
 }
 
 TEST_CASE("models and tokenize") {
-  const JsonValue list = *parse_json(models_list_json({{.id = "a", .root = "r", .created = 3, .max_model_len = 9}, {.id = "b"}}));
+  const JsonValue list = *parse_json(
+      models_list_json({{.id = "a", .root = "r", .created = 3, .max_model_len = 9}, {.id = "b"}}));
   REQUIRE(list.find("data")->items().size() == 2);
   const JsonValue& model = list.find("data")->items()[0];
   CHECK(text_of(model, "id") == "a");
@@ -233,22 +242,28 @@ TEST_CASE("models and tokenize") {
   CHECK(text_of(list.find("data")->items()[1], "root") == "b");
   CHECK(text_of(*parse_json(model_json({.id = "a"})), "object") == "model");
 
-  const auto text = parse_tokenize(*parse_json(R"({"prompt":"x","return_token_strs":true})"), served());
+  const auto text =
+      parse_tokenize(*parse_json(R"({"prompt":"x","return_token_strs":true})"), served());
   REQUIRE(text.ok());
   CHECK(text->model == "m");
   CHECK(text->return_token_strs);
   CHECK(std::get<std::string>(text->input) == "x");
-  const auto chat = parse_tokenize(*parse_json(R"({"messages":[{"role":"user","content":"q"}]})"), served());
+  const auto chat =
+      parse_tokenize(*parse_json(R"({"messages":[{"role":"user","content":"q"}]})"), served());
   REQUIRE(chat.ok());
   CHECK(std::get<ChatRequest>(chat->input).messages.size() == 1);
   CHECK(parse_tokenize(*parse_json("{}"), served()).error().param == "prompt");
-  CHECK(parse_tokenize(*parse_json(R"({"model":"no","prompt":"x"})"), served()).error().status == 404);
+  CHECK(parse_tokenize(*parse_json(R"({"model":"no","prompt":"x"})"), served()).error().status ==
+        404);
   const std::vector<std::string> strs = {"a", "\xFF"};
   CHECK(tokenize_response_json({1, 2}, 10, &strs) ==
-        "{\"count\":2,\"max_model_len\":10,\"tokens\":[1,2],\"token_strs\":[\"a\",\"\xEF\xBF\xBD\"]}");
-  CHECK(tokenize_response_json({}, 10, nullptr) == R"({"count":0,"max_model_len":10,"tokens":[],"token_strs":null})");
+        "{\"count\":2,\"max_model_len\":10,\"tokens\":[1,2],\"token_strs\":[\"a\",\"\xEF\xBF\xBD\"]"
+        "}");
+  CHECK(tokenize_response_json({}, 10, nullptr) ==
+        R"({"count":0,"max_model_len":10,"tokens":[],"token_strs":null})");
   CHECK(parse_detokenize(*parse_json(R"({"tokens":[1,2]})"), served())->tokens.size() == 2);
-  CHECK(parse_detokenize(*parse_json(R"({"tokens":[1,1000]})"), served()).error().param == "tokens");
+  CHECK(parse_detokenize(*parse_json(R"({"tokens":[1,1000]})"), served()).error().param ==
+        "tokens");
   CHECK(detokenize_response_json("a\"") == R"({"prompt":"a\"","text":"a\""})");
 }
 
@@ -256,19 +271,26 @@ TEST_CASE("Anthropic: refusals, count call, body") {
   const auto convert = [](const char* body) { return anthropic_to_chat(*parse_json(body)); };
   CHECK(convert(R"({"messages":[]})").error().param == "max_tokens");
   CHECK(anthropic_to_chat(*parse_json(R"({"messages":[]})"), AnthropicCall::kCountTokens).ok());
-  CHECK(convert(R"({"max_tokens":1,"messages":[],"tools":[{"type":"web_search_20250305","name":"w"}]})").error().param ==
-        "tools[0].type");
-  CHECK(convert(R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document"}]}]})").error().param ==
-        "messages[0].content[0].type");
-  CHECK(convert(R"({"max_tokens":1,"messages":[{"role":"bot","content":""}]})").error().param == "messages[0].role");
-  CHECK(convert(R"({"max_tokens":1,"messages":[],"tool_choice":{"type":"perhaps"}})").error().param == "tool_choice.type");
+  CHECK(convert(
+            R"({"max_tokens":1,"messages":[],"tools":[{"type":"web_search_20250305","name":"w"}]})")
+            .error()
+            .param == "tools[0].type");
+  CHECK(convert(R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document"}]}]})")
+            .error()
+            .param == "messages[0].content[0].type");
+  CHECK(convert(R"({"max_tokens":1,"messages":[{"role":"bot","content":""}]})").error().param ==
+        "messages[0].role");
+  CHECK(
+      convert(R"({"max_tokens":1,"messages":[],"tool_choice":{"type":"perhaps"}})").error().param ==
+      "tool_choice.type");
 
   ChatChoice choice;
   choice.reasoning = "r";
   choice.content = "c";
   choice.calls = {{"t1", "f", "{\"a\": [1]}"}, {"t2", "g", "broken"}};
   choice.finish(FinishReason::kToolCalls);
-  const JsonValue body = *parse_json(anthropic_response_json({"msg_1", 1, "m"}, {}, choice, kUsage));
+  const JsonValue body =
+      *parse_json(anthropic_response_json({"msg_1", 1, "m"}, {}, choice, kUsage));
   const auto& blocks = body.find("content")->items();
   REQUIRE(blocks.size() == 4);
   CHECK(!text_of(blocks[0], "signature").empty());
@@ -276,7 +298,8 @@ TEST_CASE("Anthropic: refusals, count call, body") {
   CHECK(dump_json(*blocks[3].find("input")) == R"({"raw_arguments":"broken"})");
   CHECK(text_of(body, "stop_reason") == "tool_use");
   choice.finish(FinishReason::kStop, std::string("END"));
-  const JsonValue stopped = *parse_json(anthropic_response_json({"msg_1", 1, "m"}, {}, choice, kUsage));
+  const JsonValue stopped =
+      *parse_json(anthropic_response_json({"msg_1", 1, "m"}, {}, choice, kUsage));
   CHECK(text_of(stopped, "stop_reason") == "stop_sequence");
   CHECK(text_of(stopped, "stop_sequence") == "END");
 }
@@ -292,7 +315,8 @@ TEST_CASE("Responses: refusals and failure") {
   CHECK(param(R"({"input":"q","tools":[{"type":"web_search"}]})") == "tools[0].type");
   CHECK(param(R"({"input":[{"type":"computer_call"}]})") == "input[0].type");
   CHECK(param(R"({"model":"m"})") == "input");
-  CHECK(param(R"({"input":"q","store":true,"include":["reasoning.encrypted_content"]})") == "accepted");
+  CHECK(param(R"({"input":"q","store":true,"include":["reasoning.encrypted_content"]})") ==
+        "accepted");
 
   ResponsesWriter writer({"resp_1", 1, "m"}, {}, JsonValue::object());
   std::string stream;
