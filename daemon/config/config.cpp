@@ -40,7 +40,6 @@ void read_http(const toml::table& table, HttpConfig& c, std::vector<ConfigIssue>
   r.duration("idle_timeout", c.idle_timeout_ms, 10, kDayMs);
   r.duration("slow_reader_timeout", c.slow_reader_timeout_ms, 10, kDayMs);
   r.duration("keepalive_comment", c.keepalive_comment_ms, 10, kDayMs);
-  r.string("cors_origin", c.cors_origin);
   r.finish();
 }
 

@@ -30,7 +30,6 @@ struct HttpConfig {
   int64_t idle_timeout_ms = 75'000;
   int64_t slow_reader_timeout_ms = 60'000;
   int64_t keepalive_comment_ms = 15'000;
-  std::string cors_origin;  // empty: no CORS headers
 };
 
 struct ApiConfig {

@@ -43,8 +43,7 @@ class Replica : public gateway::Backend {
   void cancel(uint64_t id, std::string_view reason) override;
   void forget(uint64_t id, std::string_view reason) override;
 
-  // True when there is nothing to do or the worker moves: feeds health and the systemd watchdog.
-  bool making_progress() const;
+  bool making_progress() const override;
   const config::DeploymentConfig& deployment() const { return options_.deployment; }
   size_t in_flight() const { return sequences_.size(); }
 

@@ -44,6 +44,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const ReplicaInfo& info() const = 0;
+  // True when there is nothing to do or the replica moves: feeds health and the service watchdog.
+  virtual bool making_progress() const = 0;
   // Sends the sequence to the replica; `generate.id` is filled in. kUnavailable when it is not ready.
   virtual Result<uint64_t> submit(wire::Generate generate, GenerationListener* listener) = 0;
   // Ends the sequence early. The listener still gets its last call (FINISH_CANCELLED once its blocks are free).
