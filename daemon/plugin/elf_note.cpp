@@ -139,6 +139,9 @@ ByteSource bytes_of_fd(int fd, uint64_t size) {
 }
 
 Result<PluginNote> read_plugin_note(const ByteSource& file) {
+  if (file.size == 0) {
+    return make_error(ErrorCode::kInvalid, "file: expected an ELF shared object, came an empty file; copy it again");
+  }
   Elf64_Ehdr header{};
   const size_t ident = std::min<uint64_t>(file.size, SELFMAG);
   if (!file.read(0, std::span<uint8_t>(header.e_ident, ident)) ||

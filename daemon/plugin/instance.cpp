@@ -1,5 +1,6 @@
 #include "plugin/instance.h"
 
+#include "plugin/fence.h"
 #include "plugin/status.h"
 
 namespace weft::plugin {
@@ -24,7 +25,9 @@ Result<Instance> Instance::create(const LoadedPlugin& plugin, std::string_view i
   if (!params.ok()) return std::move(params).error().within(out.label("settings"));
   weft_err err = make_err();
   weft_instance* self = nullptr;
-  const weft_status status = out.interface_->life->create(plugin.handle(), params->data(), params->size(), &self, &err);
+  const weft_life& life = *out.interface_->life;
+  const weft_status status =
+      fenced(&err, [&] { return life.create(plugin.handle(), params->data(), params->size(), &self, &err); });
   if (status != WEFT_OK) return plugin_error(status, err, out.label("create"));
   if (self == nullptr) {
     return make_error(ErrorCode::kInternal, "{}: expected an instance with WEFT_OK, came NULL; the plugin must be repaired",
@@ -43,7 +46,7 @@ Instance::~Instance() {
 Status Instance::start() {
   WEFT_CHECK(self_ != nullptr && !started_);
   weft_err err = make_err();
-  const weft_status status = interface_->life->start(self_, &err);
+  const weft_status status = fenced(&err, [&] { return interface_->life->start(self_, &err); });
   if (status != WEFT_OK) return plugin_error(status, err, label("start"));
   started_ = true;
   return {};

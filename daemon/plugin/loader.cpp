@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/unique_fd.h"
+#include "plugin/fence.h"
 #include "plugin/host_table.h"
 #include "plugin/status.h"
 #include "plugin/thread_labels.h"
@@ -41,9 +42,10 @@ Result<PluginNote> Loader::inspect(const std::string& path) const {
   return note;
 }
 
-Result<std::unique_ptr<LoadedPlugin>> Loader::load(const std::string& path) const {
+Result<std::unique_ptr<LoadedPlugin>> Loader::load(const std::string& path, const LoadSteps& steps) const {
   WEFT_ASSIGN(const PluginNote note, inspect(path));
   const ThreadLabel label(WEFT_THREAD_INIT);
+  if (steps.before_dlopen) steps.before_dlopen();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = ::dlerror();
@@ -57,6 +59,7 @@ Result<std::unique_ptr<LoadedPlugin>> Loader::load(const std::string& path) cons
   }
   weft_plugin_query_fn query = nullptr;
   memcpy(&query, &symbol, sizeof query);  // POSIX's way from void* to a function
+  if (steps.before_query) steps.before_query();
   const weft_desc* desc = query(WEFT_ABI_MAJOR, WEFT_ABI_MINOR);
   WEFT_TRY(validate_descriptor(desc, note.name, note.version));
   return std::unique_ptr<LoadedPlugin>(new LoadedPlugin(path, desc));
@@ -67,7 +70,7 @@ Status LoadedPlugin::open(HostTable& host) {
   const ThreadLabel label(WEFT_THREAD_INIT);
   weft_err err = make_err();
   weft_plugin* handle = nullptr;
-  const weft_status status = desc_->open(host.table(name()), &handle, &err);
+  const weft_status status = fenced(&err, [&] { return desc_->open(host.table(name()), &handle, &err); });
   host.drop_credentials(name());
   if (status != WEFT_OK) return plugin_error(status, err, fmt::format("plugin {}: open", name()));
   handle_ = handle;  // may be NULL: a plugin without state

@@ -8,6 +8,7 @@
 
 #include <weft/plugin.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,12 +59,18 @@ class LoadedPlugin {
   bool open_ = false;
 };
 
+// Called just before code of the plugin runs, so that a checking process can say where it was when it died.
+struct LoadSteps {
+  std::function<void()> before_dlopen;  // constructors
+  std::function<void()> before_query;
+};
+
 class Loader {
  public:
   explicit Loader(TrustPolicy policy) : policy_(policy) {}
 
   Result<PluginNote> inspect(const std::string& path) const;
-  Result<std::unique_ptr<LoadedPlugin>> load(const std::string& path) const;
+  Result<std::unique_ptr<LoadedPlugin>> load(const std::string& path, const LoadSteps& steps = {}) const;
 
  private:
   TrustPolicy policy_;

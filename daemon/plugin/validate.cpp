@@ -145,7 +145,7 @@ Status check_key(const weft_key& key, uint32_t i, std::string_view id) {
   }
   if (key.dflt == nullptr) return {};
   if (auto value = parse_value(key, key.dflt); !value.ok()) {
-    return std::move(value).error().within(fmt::format("{} default", id));
+    return make_error(ErrorCode::kInvalid, "{} key default: {}; {}", id, value.error().message, kRepair);
   }
   return {};
 }
