@@ -4,10 +4,12 @@
 
 namespace weft_kimi {
 
-// Nested containers are named, not printed: dump() recurses, and the nesting depth is the file's choice.
+// Nested containers are named, not printed: dump() and copies recurse, and the depth is the file's choice.
 std::string brief(const Json& value) {
-  for (const Json& item : value.is_structured() ? value : Json::array()) {
-    if (item.is_structured()) return value.is_array() ? "a nested array" : "an object";
+  if (value.is_structured()) {
+    for (const Json& item : value) {
+      if (item.is_structured()) return value.is_array() ? "a nested array" : "an object";
+    }
   }
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";

@@ -117,6 +117,7 @@ weft_status TestModel::load(MemoryCheckpoint& checkpoint) {
 }
 
 weft_status TestModel::ready() {
+  arenas_.clear();
   const auto scrambled = [](uint32_t n) {  // descending with a stride, so that neighbours are never neighbours
     std::vector<int32_t> out;
     for (uint32_t lane = 0; lane < 3; ++lane) {

@@ -6,6 +6,7 @@
 #include <weft/model.h>
 
 #include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
