@@ -278,7 +278,8 @@ inline void run_chunk(const weft_op_kda &op, const KdaHead &head, const HeadWork
     float *G = w.G + uint64_t{i} * K;
     w.beta[i] = kda_token(op, head, hw, h, t0 + i, w.q + uint64_t{i} * K, w.k + uint64_t{i} * K,
                           w.v + uint64_t{i} * V_dim, G);
-    for (uint32_t c = 0; c < K && i > 0; ++c) G[c] += G[c - K];
+    const float *before = i > 0 ? G - K : nullptr;
+    for (uint32_t c = 0; c < K && before != nullptr; ++c) G[c] += before[c];
   }
   chunk_products(op, w, C, n);
 
