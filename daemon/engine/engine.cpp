@@ -12,7 +12,7 @@ namespace {
 // Prompt log-probabilities can be large; a batch that holds more entries than this leaves at once.
 constexpr int kPromptEntriesPerBatch = 1 << 16;
 
-BatchLimits batch_limits(const ModelRef& model, const EngineOptions& options) {
+BatchLimits batch_limits(const StepModel& model, const EngineOptions& options) {
   return {options.limits.max_batch_tokens, options.limits.max_sequences,
           options.limits.max_logit_rows,   options.max_context,
           model.info.vocab,                model.info.hidden};
@@ -38,7 +38,7 @@ uint64_t resident_bytes() {
 
 }  // namespace
 
-Engine::Engine(ModelRef model, Caches* caches, EngineOptions options, Emit emit)
+Engine::Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit)
     : model_(model),
       caches_(caches),
       options_(std::move(options)),

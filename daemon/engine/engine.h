@@ -26,7 +26,7 @@
 namespace weft::engine {
 
 // A model that is ready to step. Borrowed: outlives the Engine.
-struct ModelRef {
+struct StepModel {
   const weft_model_v1* table = nullptr;
   weft_instance* self = nullptr;
   weft_model_info info = {};
@@ -46,7 +46,7 @@ class Engine {
   static constexpr uint32_t kFailedStepsMax = 8;
 
   // caches: borrowed, outlives the Engine.
-  Engine(ModelRef model, Caches* caches, EngineOptions options, Emit emit);
+  Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit);
 
   void generate(wire::Generate message);
   void cancel(uint64_t id, const std::string& reason);
@@ -85,7 +85,7 @@ class Engine {
   wire::Finish finish_after(const Sequence& sequence, int32_t token) const;
   void send_prompt_logprobs(Sequence* sequence);
 
-  const ModelRef model_;
+  const StepModel model_;
   Caches* const caches_;
   const EngineOptions options_;
   const Emit emit_;

@@ -7,6 +7,7 @@
 
 #include "unit/engine/collector.h"
 #include "unit/engine/fake_model.h"
+#include "unit/engine/requests.h"
 #include "unit/engine/test_rng.h"
 
 using namespace weft;
@@ -73,53 +74,6 @@ struct Rig {
   Collector out;
   std::unique_ptr<Engine> engine;  // destroyed first: its sequences return their units
 };
-
-wire::Generate make_request(uint64_t id, std::vector<int32_t> prompt, uint32_t max_tokens) {
-  wire::Generate g;
-  g.set_id(id);
-  g.mutable_prompt()->Add(prompt.begin(), prompt.end());
-  wire::Sampling* s = g.mutable_sampling();
-  s->set_max_tokens(max_tokens);
-  s->set_logprobs(-1);
-  s->set_prompt_logprobs(-1);
-  return g;
-}
-
-void add_media(wire::Generate* g, TestRng& rng, uint32_t first, uint32_t h, uint32_t w) {
-  wire::Media* m = g->add_media();
-  std::vector<float> patches(size_t{h} * w * 3);
-  for (float& x : patches) x = static_cast<float>(rng.below(1000));
-  m->set_patches(patches.data(), patches.size() * sizeof(float));
-  m->set_grid_t(1);
-  m->set_grid_h(h);
-  m->set_grid_w(w);
-  m->set_first_position(first);
-  m->set_rows((h / 2) * (w / 2));
-  for (uint32_t i = 0; i < m->rows(); ++i) g->set_prompt(static_cast<int>(first + i), 60);
-}
-
-std::vector<int32_t> random_prompt(TestRng& rng, uint32_t n) {
-  std::vector<int32_t> prompt(n);
-  for (int32_t& t : prompt) t = static_cast<int32_t>(rng.below(60));
-  return prompt;
-}
-
-wire::Generate random_request(TestRng& rng, uint64_t id, uint32_t max_prompt, uint32_t max_output) {
-  wire::Generate g = make_request(id, random_prompt(rng, 1 + rng.below(max_prompt)), 1 + rng.below(max_output));
-  wire::Sampling* s = g.mutable_sampling();
-  s->set_seed(rng());
-  s->set_temperature(rng.below(3) == 0 ? 0.0f : 1.0f);
-  if (rng.below(3) == 0) s->set_top_p(0.8f);
-  if (rng.below(3) == 0) s->set_top_k(10);
-  if (rng.below(3) == 0) s->set_repetition_penalty(1.2f);
-  if (rng.below(3) == 0) s->set_frequency_penalty(0.5f);
-  if (rng.below(4) == 0) s->set_logprobs(static_cast<int32_t>(rng.below(4)));
-  if (rng.below(4) == 0) s->set_prompt_logprobs(static_cast<int32_t>(rng.below(3)));
-  for (uint32_t i = rng.below(4); i > 0; --i) s->add_stop_ids(static_cast<int32_t>(rng.below(60)));
-  if (rng.below(4) == 0) s->set_min_tokens(rng.below(6));
-  if (g.prompt_size() > 6 && rng.below(4) == 0) add_media(&g, rng, rng.below(2), 2, 4);
-  return g;
-}
 
 void check_tops(const std::vector<std::vector<TopLogprob>>& got,
                 const std::vector<std::vector<TopLogprob>>& want) {

@@ -35,7 +35,7 @@ class FakeModel {
   FakeModel(const FakeModel&) = delete;
   FakeModel& operator=(const FakeModel&) = delete;
 
-  ModelRef ref();
+  StepModel ref();
   weft_mem_plan plan() const;
   void set_arenas(const weft_arena* arenas, uint32_t n) { arenas_.assign(arenas, arenas + n); }
 

@@ -135,8 +135,8 @@ struct FakeModel::Table {
 
 FakeModel::FakeModel(FakeOptions o) : options(o) {}
 
-ModelRef FakeModel::ref() {
-  ModelRef out;
+StepModel FakeModel::ref() {
+  StepModel out;
   out.table = Table::table();
   out.self = reinterpret_cast<weft_instance*>(this);
   Table::info(out.self, &out.info);
