@@ -1,93 +1,12 @@
 // mla_store, mla_decode, mla_prefill: variants against ref, absorbed against expanded, splits, pages.
-#include "kit.h"
+#include "mla_fixture.h"
 
 namespace kit {
 namespace {
 
-struct Shape {
-  uint32_t heads = 3, nope = 16, v_dim = 16, latent = 32, tail = 8, page_tokens = 4;
-};
-
-uint64_t bytes_of(uint32_t dtype) { return weft::kernels_cpu::dtype_bytes(dtype); }
-
-// Pages in shuffled order with guard bytes between them.
-struct Cache {
-  Shape shape;
-  uint32_t dtype, per_seq;
-  uint64_t page_stride;
-  std::vector<uint8_t> bytes;
-  std::vector<int32_t> table;
-
-  Cache(Rng &rng, const Shape &s, uint32_t page_dtype, uint32_t n_seqs, uint32_t tokens)
-      : shape(s), dtype(page_dtype), per_seq((tokens + s.page_tokens - 1) / s.page_tokens) {
-    page_stride = uint64_t{s.latent + s.tail} * s.page_tokens * bytes_of(dtype) + 32;
-    bytes.assign((n_seqs * per_seq) * page_stride, 0xee);
-    for (uint32_t i = 0; i < n_seqs * per_seq; ++i) table.push_back(static_cast<int32_t>(i));
-    for (size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[rng.below(static_cast<uint32_t>(i))]);
-  }
-  weft_mla_pages view() {
-    return {bytes.data(), page_stride, shape.page_tokens, dtype, shape.latent, shape.tail, table.data(), per_seq};
-  }
-  bool gaps_intact() const {
-    const uint64_t used = page_stride - 32;
-    for (size_t i = 0; i < bytes.size(); ++i)
-      if (i % page_stride >= used && bytes[i] != 0xee) return false;
-    return true;
-  }
-};
-
-struct Batch {
-  std::vector<uint32_t> start = {0}, context;
-  void add(uint32_t ctx, uint32_t n) {
-    context.push_back(ctx);
-    start.push_back(start.back() + n);
-  }
-  weft_rows rows() const {
-    return {static_cast<uint32_t>(context.size()), start.back(), start.data(), context.data()};
-  }
-};
-
-uint32_t store(const weft_kernel &k, const Grid &x, const std::vector<float> &w, const Batch &batch, Cache &cache) {
-  Host host(1);
-  uint32_t err = 0;
-  auto op = make_op<weft_op_mla_store>(host);
-  op.head.err = &err;
-  op.rows = batch.rows();
-  op.x = x.data();
-  op.x_stride = x.stride();
-  op.w = w.data();
-  op.eps = 1e-6f;
-  op.pages = cache.view();
-  must_launch(k, op);
-  CHECK(cache.gaps_intact());
-  return err;
-}
-
-Grid attend(const weft_kernel &k, const Grid &q, const Weight &kv_b, const Grid *u, const Batch &batch, Cache &cache,
-            uint32_t threads = 1, uint32_t *err = nullptr) {
-  Host host(threads);
-  const Shape &s = cache.shape;
-  Grid y(q.rows(), uint64_t{s.heads} * s.v_dim, 4);
-  auto op = make_op<weft_op_mla>(host);
-  op.head.err = err;
-  op.rows = batch.rows();
-  op.heads = s.heads;
-  op.nope = s.nope;
-  op.v_dim = s.v_dim;
-  op.scale = 1 / std::sqrt(static_cast<float>(s.nope + s.tail));
-  op.q = q.data();
-  op.q_stride = q.stride();
-  op.kv_b = kv_b.view();
-  op.pages = cache.view();
-  op.u = u == nullptr ? nullptr : u->data();
-  op.u_stride = u == nullptr ? 0 : u->stride();
-  op.y = y.data();
-  op.y_stride = y.stride();
-  must_launch(k, op);
-  CHECK(y.surroundings_intact());
-  CHECK(cache.gaps_intact());
-  return y;
-}
+using Shape = MlaShape;
+using Cache = MlaCache;
+using Batch = MlaBatch;
 
 Shape random_shape(Rng &rng, bool quantised_b) {
   constexpr uint32_t kDims[] = {1, 7, 8, 16, 17, 33};
@@ -110,7 +29,7 @@ void compare_store(const weft_kernel &k, uint64_t seed) {
   Cache cache(rng, s, k.dtype_w, 2, 6);
   const Grid x = Grid::random(rng, 8, s.latent + s.tail, -3, 3);
   const auto w = rng.vector(s.latent, 0.5f, 1.5f);
-  CHECK(store(k, x, w, batch, cache) == 0);
+  CHECK(mla_store(k, x, w, batch, cache) == 0);
   for (uint32_t seq = 0; seq < 2; ++seq)
     for (uint32_t r = batch.start[seq]; r < batch.start[seq + 1]; ++r) {
       const uint32_t t = batch.context[seq] + r - batch.start[seq];
@@ -145,7 +64,7 @@ void compare_attend(const weft_kernel &k, uint64_t seed) {
   all.add(0, 3);
   all.add(0, 34);
   Cache cache(rng, s, k.dtype_w, 3, 75);
-  store(find("mla_store", "ref", k.dtype_w), Grid::random(rng, 112, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
+  mla_store(find("mla_store", "ref", k.dtype_w), Grid::random(rng, 112, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
         all, cache);
   Batch batch;  // the last rows of each
   batch.add(40, 35);
@@ -154,10 +73,10 @@ void compare_attend(const weft_kernel &k, uint64_t seed) {
   Weight kv_b = random_weight(rng, b_dtype, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 39, uint64_t{s.heads} * (s.nope + s.tail));
   const Grid u = Grid::random(rng, 39, uint64_t{s.heads} * s.v_dim, -3, 3);
-  const Grid got = attend(k, q, kv_b, &u, batch, cache);
-  CHECK(distance(got, attend(ref_of(k), q, kv_b, &u, batch, cache)) < kTolerance);
-  CHECK(same_bits(attend(k, q, kv_b, &u, batch, cache, 3), got));
-  CHECK(distance(attend(k, q, kv_b, nullptr, batch, cache), attend(ref_of(k), q, kv_b, nullptr, batch, cache)) < kTolerance);
+  const Grid got = mla_attend(k, q, kv_b, &u, batch, cache);
+  CHECK(distance(got, mla_attend(ref_of(k), q, kv_b, &u, batch, cache)) < kTolerance);
+  CHECK(same_bits(mla_attend(k, q, kv_b, &u, batch, cache, 3), got));
+  CHECK(distance(mla_attend(k, q, kv_b, nullptr, batch, cache), mla_attend(ref_of(k), q, kv_b, nullptr, batch, cache)) < kTolerance);
 }
 
 }  // namespace
@@ -173,23 +92,23 @@ TEST_CASE("mla: absorbed and expanded forms agree, and calls may split a sequenc
   Cache cache(rng, s, WEFT_BF16, 1, 70);
   Batch all;
   all.add(0, 70);
-  store(find("mla_store", "ref", WEFT_BF16), Grid::random(rng, 70, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
+  mla_store(find("mla_store", "ref", WEFT_BF16), Grid::random(rng, 70, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
         all, cache);
   const Weight kv_b = random_weight(rng, WEFT_BF16, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 70, uint64_t{s.heads} * (s.nope + s.tail));
-  const Grid want = attend(find("mla_decode", "ref", WEFT_BF16), q, kv_b, nullptr, all, cache);
+  const Grid want = mla_attend(find("mla_decode", "ref", WEFT_BF16), q, kv_b, nullptr, all, cache);
   for (const char *name : {"mla_decode", "mla_prefill"})
     for (const weft_kernel &k : runnable(name)) {
       if (k.dtype_w != WEFT_BF16) continue;
       INFO(k.op << " " << k.variant);
-      const Grid whole = attend(k, q, kv_b, nullptr, all, cache);
+      const Grid whole = mla_attend(k, q, kv_b, nullptr, all, cache);
       CHECK(distance(whole, want) < kTolerance);
       for (const uint32_t cut : {1u, 7u, 31u, 32u, 33u, 64u, 69u}) {
         Batch head, tail;
         head.add(0, cut);
         tail.add(cut, 70 - cut);
-        CHECK(same_bits(attend(k, q.slice(0, cut), kv_b, nullptr, head, cache), whole.slice(0, cut)));
-        CHECK(same_bits(attend(k, q.slice(cut, 70 - cut), kv_b, nullptr, tail, cache), whole.slice(cut, 70 - cut)));
+        CHECK(same_bits(mla_attend(k, q.slice(0, cut), kv_b, nullptr, head, cache), whole.slice(0, cut)));
+        CHECK(same_bits(mla_attend(k, q.slice(cut, 70 - cut), kv_b, nullptr, tail, cache), whole.slice(cut, 70 - cut)));
       }
     }
 }
@@ -201,20 +120,20 @@ TEST_CASE("mla: a row's bits do not depend on the batch or the threads") {
   Cache cache(rng, s, WEFT_F32, 32, 48);
   Batch all, last;
   for (uint32_t i = 0; i < 32; ++i) all.add(0, 48), last.add(10 + i, 1);
-  store(find("mla_store", "ref", WEFT_F32), Grid::random(rng, 32 * 48, s.latent + s.tail), rng.vector(s.latent), all, cache);
+  mla_store(find("mla_store", "ref", WEFT_F32), Grid::random(rng, 32 * 48, s.latent + s.tail), rng.vector(s.latent), all, cache);
   const Weight kv_b = random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 32, uint64_t{s.heads} * (s.nope + s.tail));
   for (const char *name : {"mla_decode", "mla_prefill"})
     for (const weft_kernel &k : runnable(name)) {
       if (k.dtype_w != WEFT_F32) continue;
-      const Grid whole = attend(k, q, kv_b, nullptr, last, cache);
-      for (const uint32_t threads : {2u, 3u}) CHECK(same_bits(attend(k, q, kv_b, nullptr, last, cache, threads), whole));
+      const Grid whole = mla_attend(k, q, kv_b, nullptr, last, cache);
+      for (const uint32_t threads : {2u, 3u}) CHECK(same_bits(mla_attend(k, q, kv_b, nullptr, last, cache, threads), whole));
       for (const uint32_t i : {0u, 6u, 31u}) {
         Batch one;
         one.add(10 + i, 1);
         Cache alone = cache;
         alone.table.assign(cache.table.begin() + i * cache.per_seq, cache.table.begin() + (i + 1) * cache.per_seq);
-        CHECK(same_bits(attend(k, q.slice(i, 1), kv_b, nullptr, one, alone, 3), whole.slice(i, 1)));
+        CHECK(same_bits(mla_attend(k, q.slice(i, 1), kv_b, nullptr, one, alone, 3), whole.slice(i, 1)));
       }
     }
 }
@@ -228,27 +147,27 @@ TEST_CASE("mla: causal, missing pages raise the bad-index bit, NaN is visible") 
   Grid x = Grid::random(rng, 40, s.latent + s.tail);
   x.at(20, 1) = NAN;
   const auto w = rng.vector(s.latent, 0.5f, 1.5f);
-  store(find("mla_store", "ref", WEFT_F32), x, w, all, cache);
+  mla_store(find("mla_store", "ref", WEFT_F32), x, w, all, cache);
   const Weight kv_b = random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 40, uint64_t{s.heads} * (s.nope + s.tail));
   for (const char *name : {"mla_decode", "mla_prefill"})
     for (const weft_kernel &k : runnable(name)) {
       if (k.dtype_w != WEFT_F32) continue;
       INFO(k.op << " " << k.variant);
-      const Grid y = attend(k, q, kv_b, nullptr, all, cache);
+      const Grid y = mla_attend(k, q, kv_b, nullptr, all, cache);
       CHECK(std::isfinite(y.at(19, 0)));  // the poisoned token lies in its future
       CHECK(std::isnan(y.at(20, 0)));
       CHECK(std::isnan(y.at(39, 0)));
       Cache holes = cache;
       holes.table[5] = -1;  // also hides the NaN of token 20
       uint32_t err = 0;
-      const Grid z = attend(k, q, kv_b, nullptr, all, holes, 2, &err);
+      const Grid z = mla_attend(k, q, kv_b, nullptr, all, holes, 2, &err);
       CHECK(err == 2);
       CHECK(std::isfinite(z.at(39, 0)));
     }
   Cache holes(rng, s, WEFT_F32, 1, 40);
   holes.table[9] = -7;
-  CHECK(store(find("mla_store", "ref", WEFT_F32), x, w, all, holes) == 2);
+  CHECK(mla_store(find("mla_store", "ref", WEFT_F32), x, w, all, holes) == 2);
 }
 
 TEST_CASE("f8e4m3 and bf16: rounding and limits") {
