@@ -139,24 +139,6 @@ class ResponseReader {
   bool done_ = false;
 };
 
-// Waits for `events`; 0 means no limit.
-Status wait_for(int fd, short events, uint64_t timeout_ms, std::string_view what) {
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
-  while (true) {
-    int wait_ms = -1;
-    if (timeout_ms > 0) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-      wait_ms = left > 0 ? static_cast<int>(std::min<long>(left, 1 << 30)) : 0;
-    }
-    pollfd p{fd, events, 0};
-    const int rc = poll(&p, 1, wait_ms);
-    if (rc > 0) return {};
-    if (rc == 0) return make_error(ErrorCode::kTimeout, "{}: nothing happened for {} ms", what, timeout_ms);
-    if (errno != EINTR) return make_error(ErrorCode::kIo, "{}: {}", what, strerror(errno));
-  }
-}
-
 Error connect_error(const Address& address, int error) {
   ErrorCode code = ErrorCode::kIo;
   if (error == ECONNREFUSED || error == ENOENT || error == EHOSTUNREACH || error == ENETUNREACH ||
@@ -187,6 +169,30 @@ std::string serialize(const ClientRequest& request, const Address& address) {
 Result<Client> Client::make(std::string_view address, const ClientOptions& options) {
   WEFT_ASSIGN(Address parsed, parse_address(address));
   return Client(std::move(parsed), options);
+}
+
+// 0 means no limit. The wait is cut into slices, so that a cancel that comes just before poll() is seen soon.
+Status Client::wait_for(int fd, short events, uint64_t timeout_ms, std::string_view what) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kSliceMs = 100;
+  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (true) {
+    if (options_.cancel != nullptr && options_.cancel->load()) {
+      return make_error(ErrorCode::kCancelled, "{}: cancelled", what);
+    }
+    int64_t wait_ms = options_.cancel != nullptr ? kSliceMs : 3'600'000;
+    if (timeout_ms > 0) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+      if (left <= 0) {
+        return make_error(ErrorCode::kTimeout, "{}: nothing happened for {} ms", what, timeout_ms);
+      }
+      wait_ms = std::min<int64_t>(wait_ms, left);
+    }
+    pollfd p{fd, events, 0};
+    const int rc = poll(&p, 1, static_cast<int>(wait_ms));
+    if (rc > 0) return {};
+    if (rc < 0 && errno != EINTR) return make_error(ErrorCode::kIo, "{}: {}", what, strerror(errno));
+  }
 }
 
 Result<UniqueFd> Client::connect_socket() const {

@@ -3,6 +3,7 @@
 // Any thread, one request at a time. Nothing is retried. Memory is bounded by the limits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,6 +19,8 @@ struct ClientOptions {
   uint64_t idle_timeout_ms = 0;  // longest silence while waiting for the answer or inside it; 0 = wait for ever
   size_t head_max = 64 << 10;
   size_t body_max = 64 << 20;  // of a buffered body; a streamed one has no limit
+  // When it becomes true the request ends with kCancelled (set from a signal handler or another thread).
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 struct ClientRequest {
@@ -50,6 +53,7 @@ class Client {
       : address_(std::move(address)), options_(options) {}
   Result<UniqueFd> connect_socket() const;
   Status send_all(int fd, std::string_view bytes) const;
+  Status wait_for(int fd, short events, uint64_t timeout_ms, std::string_view what) const;
 
   Address address_;
   ClientOptions options_;

@@ -93,6 +93,11 @@ TEST_CASE("the client reports broken answers, limits, silence and absence") {
   quick.idle_timeout_ms = 20;
   OneAnswer silent("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", false);
   CHECK(Client::make(silent.address, quick)->request({"GET", "/", {}, ""}).error().code == ErrorCode::kTimeout);
+  const std::atomic<bool> cancelled{true};
+  ClientOptions cancel;
+  cancel.cancel = &cancelled;
+  OneAnswer waiting("", false);
+  CHECK(Client::make(waiting.address, cancel)->request({"GET", "/", {}, ""}).error().code == ErrorCode::kCancelled);
   CHECK(Client::make("unix:/nonexistent/s")->request({"GET", "/", {}, ""}).error().code == ErrorCode::kUnavailable);
   CHECK(!Client::make("nowhere").ok());
 }
