@@ -5,3 +5,6 @@ install(FILES ${CMAKE_SOURCE_DIR}/systemd/weft.sysusers DESTINATION lib/sysusers
 install(FILES ${CMAKE_SOURCE_DIR}/systemd/weft.tmpfiles DESTINATION lib/tmpfiles.d RENAME weft.conf)
 install(FILES ${CMAKE_SOURCE_DIR}/etc/weft.toml DESTINATION share/weft)
 install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/weft)
+# For plugin authors: the C++ helper and the linker script that exports one symbol.
+install(FILES ${CMAKE_SOURCE_DIR}/plugins/sdk/weft.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
+install(FILES ${CMAKE_SOURCE_DIR}/abi/plugin.map DESTINATION share/weft)

@@ -29,8 +29,8 @@ constexpr size_t kReportMax = 64 * 1024;  // of what a child may tell us
 constexpr int kReportFd = 3;              // in an exec'd child
 
 // The child writes one line per event, a letter and text:
-//   C constructor is next   Q query is next   O open is next   X close is next   (where we are, should it go wrong)
-//   N name   V version   I interface id   E error text   D done
+//   C constructor is next   Q query is next   O open is next   X close is next   (where we are,
+//   should it go wrong) N name   V version   I interface id   E error text   D done
 class Reporter {
  public:
   explicit Reporter(int fd) : fd_(fd) {}
@@ -62,7 +62,8 @@ int run_check(const std::string& path, TrustPolicy policy, const Reporter& repor
   }
   report.say('N', (*plugin)->name());
   report.say('V', (*plugin)->version());
-  for (const weft_interface* i = (*plugin)->desc().interfaces; i->id != nullptr; ++i) report.say('I', i->id);
+  for (const weft_interface* i = (*plugin)->desc().interfaces; i->id != nullptr; ++i)
+    report.say('I', i->id);
   report.say('O');
   if (Status status = (*plugin)->open(*host); !status.ok()) {
     report.say('E', status.error().message);
@@ -82,7 +83,8 @@ void prepare_child() {
   sigset_t empty;
   sigemptyset(&empty);
   sigprocmask(SIG_SETMASK, &empty, nullptr);
-  for (const int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT, SIGPIPE}) signal(sig, SIG_DFL);
+  for (const int sig : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT, SIGPIPE})
+    signal(sig, SIG_DFL);
 }
 
 struct Child {
@@ -90,7 +92,8 @@ struct Child {
   UniqueFd report;
 
   Child() = default;
-  Child(Child&& other) noexcept : pid(std::exchange(other.pid, -1)), report(std::move(other.report)) {}
+  Child(Child&& other) noexcept
+      : pid(std::exchange(other.pid, -1)), report(std::move(other.report)) {}
   ~Child() {
     if (pid < 0) return;
     ::kill(pid, SIGKILL);
@@ -107,7 +110,8 @@ struct Child {
   bool ends_before(Clock::time_point deadline) const {
     const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
       pollfd wait{process.get(), POLLIN, 0};
       if (::poll(&wait, 1, static_cast<int>(std::clamp<long>(left, 0, 60000))) > 0) return true;
       if (left <= 0) return false;
@@ -116,16 +120,20 @@ struct Child {
 };
 
 const char* policy_word(TrustPolicy policy) {
-  return policy == TrustPolicy::kRootOnly ? "root" : policy == TrustPolicy::kRootOrUser ? "user" : "unchecked";
+  return policy == TrustPolicy::kRootOnly     ? "root"
+         : policy == TrustPolicy::kRootOrUser ? "user"
+                                              : "unchecked";
 }
 
 Result<Child> start_child(const std::string& path, const ChildCheckOptions& options) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return make_error(ErrorCode::kIo, "plugin check: pipe: {}", strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return make_error(ErrorCode::kIo, "plugin check: pipe: {}", strerror(errno));
   Child child;
   child.report.reset(ends[0]);
   const UniqueFd write_end(ends[1]);
-  // Everything that allocates happens before the fork: the child of a threaded process may only do little.
+  // Everything that allocates happens before the fork: the child of a threaded process may only do
+  // little.
   std::vector<std::string> words = options.program;
   words.insert(words.end(), {kFlag, policy_word(options.policy), path});
   std::vector<char*> argv;
@@ -152,8 +160,8 @@ Result<Child> start_child(const std::string& path, const ChildCheckOptions& opti
 
 struct Outcome {
   ChildReport report;
-  std::string error;      // the loader's
-  char step = 'S';        // last step that began
+  std::string error;  // the loader's
+  char step = 'S';    // last step that began
   bool done = false;
 };
 
@@ -161,13 +169,29 @@ void take_line(std::string_view line, Outcome* out) {
   if (line.empty()) return;
   const std::string_view text = line.substr(1);
   switch (line[0]) {
-    case 'C': case 'Q': case 'O': case 'X': out->step = line[0]; break;
-    case 'N': out->report.name = text; break;
-    case 'V': out->report.version = text; break;
-    case 'I': out->report.interfaces.emplace_back(text); break;
-    case 'E': out->error = text; break;
-    case 'D': out->done = true; break;
-    default: break;
+    case 'C':
+    case 'Q':
+    case 'O':
+    case 'X':
+      out->step = line[0];
+      break;
+    case 'N':
+      out->report.name = text;
+      break;
+    case 'V':
+      out->report.version = text;
+      break;
+    case 'I':
+      out->report.interfaces.emplace_back(text);
+      break;
+    case 'E':
+      out->error = text;
+      break;
+    case 'D':
+      out->done = true;
+      break;
+    default:
+      break;
   }
 }
 
@@ -197,11 +221,16 @@ bool read_report(int fd, Clock::time_point deadline, Outcome* out) {
 
 const char* step_name(char step) {
   switch (step) {
-    case 'C': return "constructor";
-    case 'Q': return "query";
-    case 'O': return "open";
-    case 'X': return "close";
-    default: return "start";
+    case 'C':
+      return "constructor";
+    case 'Q':
+      return "query";
+    case 'O':
+      return "open";
+    case 'X':
+      return "close";
+    default:
+      return "start";
   }
 }
 
@@ -209,7 +238,8 @@ constexpr const char* kAdvice = "remove the file, or install a repaired one";
 
 }  // namespace
 
-Result<ChildReport> check_plugin_in_child(const std::string& path, const ChildCheckOptions& options) {
+Result<ChildReport> check_plugin_in_child(const std::string& path,
+                                          const ChildCheckOptions& options) {
   const Clock::time_point deadline = Clock::now() + options.timeout;
   WEFT_ASSIGN(Child child, start_child(path, options));
   Outcome outcome;
@@ -218,16 +248,17 @@ Result<ChildReport> check_plugin_in_child(const std::string& path, const ChildCh
   if (!outcome.error.empty()) return make_error(ErrorCode::kInvalid, "{}", outcome.error);
   in_time = in_time && child.ends_before(deadline);
   if (!in_time) {
-    return make_error(ErrorCode::kTimeout, "plugin {}: did not return from {} within {} ms; {}", path, step_name(outcome.step),
-                      options.timeout.count(), kAdvice);
+    return make_error(ErrorCode::kTimeout, "plugin {}: did not return from {} within {} ms; {}",
+                      path, step_name(outcome.step), options.timeout.count(), kAdvice);
   }
   const int status = child.wait_status();
   if (WIFSIGNALED(status)) {
-    return make_error(ErrorCode::kInvalid, "plugin {}: crashed in {}: signal {} ({}); {}", path, step_name(outcome.step),
-                      WTERMSIG(status), strsignal(WTERMSIG(status)), kAdvice);
+    return make_error(ErrorCode::kInvalid, "plugin {}: crashed in {}: signal {} ({}); {}", path,
+                      step_name(outcome.step), WTERMSIG(status), strsignal(WTERMSIG(status)),
+                      kAdvice);
   }
-  return make_error(ErrorCode::kInvalid, "plugin {}: exited from {} with status {}; {}", path, step_name(outcome.step),
-                    WEXITSTATUS(status), kAdvice);
+  return make_error(ErrorCode::kInvalid, "plugin {}: exited from {} with status {}; {}", path,
+                    step_name(outcome.step), WEXITSTATUS(status), kAdvice);
 }
 
 int run_child_check_if_asked(int argc, char** argv) {

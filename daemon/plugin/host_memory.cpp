@@ -18,7 +18,8 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) & ~
 // Maps more than needed and gives the ends back, because mmap itself only aligns to small pages.
 void* map_aligned(uint64_t bytes, uint64_t align) {
   const uint64_t total = bytes + align;
-  void* raw = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw = mmap(nullptr, total, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   const uint64_t start = reinterpret_cast<uintptr_t>(raw);
   const uint64_t first = round_up(start, align);
@@ -26,7 +27,8 @@ void* map_aligned(uint64_t bytes, uint64_t align) {
   const uint64_t tail = start + total - (first + bytes);
   if (tail > 0) munmap(reinterpret_cast<void*>(first + bytes), tail);
   void* out = reinterpret_cast<void*>(first);
-  madvise(out, bytes, MADV_HUGEPAGE);  // advice: a kernel without huge pages says no, and small pages do
+  madvise(out, bytes,
+          MADV_HUGEPAGE);  // advice: a kernel without huge pages says no, and small pages do
   return out;
 }
 
@@ -34,10 +36,13 @@ void* map_aligned(uint64_t bytes, uint64_t align) {
 
 Result<void*> allocate_host(uint64_t bytes, uint64_t align) {
   if (align < kAlignMin || !std::has_single_bit(align)) {
-    return make_error(ErrorCode::kInvalid, "alloc: align must be a power of two of at least {}, came {}", kAlignMin, align);
+    return make_error(ErrorCode::kInvalid,
+                      "alloc: align must be a power of two of at least {}, came {}", kAlignMin,
+                      align);
   }
   if (bytes > kBytesMax || align > kBytesMax) {
-    return make_error(ErrorCode::kUnavailable, "alloc: {} bytes (align {}) exceed the address space", bytes, align);
+    return make_error(ErrorCode::kUnavailable,
+                      "alloc: {} bytes (align {}) exceed the address space", bytes, align);
   }
   void* out = nullptr;
   if (bytes >= kHugePage) {
@@ -47,8 +52,10 @@ Result<void*> allocate_host(uint64_t bytes, uint64_t align) {
     if (out != nullptr) std::memset(out, 0, bytes);
   }
   if (out == nullptr) {
-    return make_error(ErrorCode::kUnavailable, "alloc: the system has no {} bytes left; use a smaller model, fewer cache "
-                      "units or a larger memory limit for the worker", bytes);
+    return make_error(ErrorCode::kUnavailable,
+                      "alloc: the system has no {} bytes left; use a smaller model, fewer cache "
+                      "units or a larger memory limit for the worker",
+                      bytes);
   }
   return out;
 }

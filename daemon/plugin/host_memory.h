@@ -1,5 +1,6 @@
-// Memory that the host lends to plugins: zeroed, aligned, big blocks in huge pages. Free functions without state; any
-// thread. allocate and release must be given the same size, because large blocks are mappings of their own.
+// Memory that the host lends to plugins: zeroed, aligned, big blocks in huge pages. Free functions
+// without state; any thread. allocate and release must be given the same size, because large blocks
+// are mappings of their own.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,9 @@ ThreadPoolOptions pool_options(const HostOptions& options) {
 }
 
 bool is_metric_name(std::string_view name) {
-  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
   return !name.empty() && name.size() <= 96 && std::all_of(name.begin(), name.end(), good);
 }
 
@@ -50,7 +52,8 @@ struct HostTable::View {
   std::vector<std::unique_ptr<std::string>> secrets;  // stable addresses until drop_credentials
 };
 
-// The functions in the tables. All are noexcept in effect: whatever can throw is an allocation at [init].
+// The functions in the tables. All are noexcept in effect: whatever can throw is an allocation at
+// [init].
 struct HostTable::Callbacks {
   static View& view(const weft_host* host) { return *static_cast<View*>(host->impl); }
   static HostTable& self(const weft_host* host) { return *view(host).host; }
@@ -77,7 +80,8 @@ struct HostTable::Callbacks {
     return clock ? clock() : monotonic_ns();
   }
 
-  static weft_status alloc(const weft_host* host, int32_t mem, int32_t, uint64_t bytes, uint64_t align, void** out) {
+  static weft_status alloc(const weft_host* host, int32_t mem, int32_t, uint64_t bytes,
+                           uint64_t align, void** out) {
     // Without a device plugin there is nothing to pin for: pinned memory is host memory.
     if (mem != WEFT_MEM_HOST && mem != WEFT_MEM_PINNED) return WEFT_E_UNSUPPORTED;
     auto block = allocate_host(bytes, align);
@@ -97,7 +101,8 @@ struct HostTable::Callbacks {
     if (self(host).options_.wake) self(host).options_.wake(token);
   }
 
-  static void run(const weft_host* host, void (*fn)(void*, uint32_t, uint32_t), void* ctx, uint32_t parts) {
+  static void run(const weft_host* host, void (*fn)(void*, uint32_t, uint32_t), void* ctx,
+                  uint32_t parts) {
     self(host).pool_.run(fn, ctx, parts);
   }
 
@@ -151,28 +156,39 @@ struct HostTable::Callbacks {
     out->struct_size = size;
     return WEFT_OK;
   }
-  static const weft_kernel* kernels_find(const weft_host* host, const char* op, uint32_t dtype_w, uint32_t dtype_act) {
+  static const weft_kernel* kernels_find(const weft_host* host, const char* op, uint32_t dtype_w,
+                                         uint32_t dtype_act) {
     return op == nullptr ? nullptr : self(host).kernels_->find(op, dtype_w, dtype_act);
   }
-  static weft_status kernels_pack_plan(const weft_host* host, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
-                                       uint64_t* scale_bytes) {
+  static weft_status kernels_pack_plan(const weft_host* host, const weft_weight* w,
+                                       uint32_t* layout, uint64_t* bytes, uint64_t* scale_bytes) {
     return self(host).kernels_->pack_plan(w, layout, bytes, scale_bytes);
   }
-  static weft_status kernels_pack(const weft_host* host, const weft_weight* src, const weft_weight* dst, weft_err* err) {
+  static weft_status kernels_pack(const weft_host* host, const weft_weight* src,
+                                  const weft_weight* dst, weft_err* err) {
     return self(host).kernels_->pack(src, dst, err);
   }
 
   // "weft.host.threads/1"
   static uint32_t labels(const weft_host*) { return ThreadLabel::current(); }
-  static int32_t is_engine_thread(const weft_host*) { return (ThreadLabel::current() & WEFT_THREAD_ENGINE) != 0 ? 1 : 0; }
+  static int32_t is_engine_thread(const weft_host*) {
+    return (ThreadLabel::current() & WEFT_THREAD_ENGINE) != 0 ? 1 : 0;
+  }
 
-  static constexpr weft_host_kernels_v1 kKernels = {sizeof(weft_host_kernels_v1), 0,           &kernels_info,
-                                                    &kernels_find, &kernels_pack_plan, &kernels_pack};
-  static constexpr weft_host_threads_v1 kThreads = {sizeof(weft_host_threads_v1), 0, &labels, &is_engine_thread};
+  static constexpr weft_host_kernels_v1 kKernels = {sizeof(weft_host_kernels_v1),
+                                                    0,
+                                                    &kernels_info,
+                                                    &kernels_find,
+                                                    &kernels_pack_plan,
+                                                    &kernels_pack};
+  static constexpr weft_host_threads_v1 kThreads = {sizeof(weft_host_threads_v1), 0, &labels,
+                                                    &is_engine_thread};
 };
 
 HostTable::HostTable(HostOptions options)
-    : options_(std::move(options)), pool_(pool_options(options_)), metrics_(std::make_unique<Metric[]>(kMetricsMax)) {}
+    : options_(std::move(options)),
+      pool_(pool_options(options_)),
+      metrics_(std::make_unique<Metric[]>(kMetricsMax)) {}
 
 HostTable::~HostTable() {
   for (const auto& view : views_) drop_credentials(view->name);
@@ -211,14 +227,18 @@ const weft_host* HostTable::table(std::string_view plugin_name) {
 Status HostTable::use_kernels(const LoadedPlugin& plugin, std::string_view isa_max) {
   const auto* kernels = plugin.table<weft_kernels_v1>(WEFT_KERNELS_ID);
   if (kernels == nullptr || !plugin.is_open()) {
-    return make_error(ErrorCode::kInvalid, "plugin {}: expected an open plugin with interface {}, came {}; choose a kernel "
-                      "plugin and open it first", plugin.name(), WEFT_KERNELS_ID,
-                      kernels == nullptr ? "one without that interface" : "one that is not open");
+    return make_error(
+        ErrorCode::kInvalid,
+        "plugin {}: expected an open plugin with interface {}, came {}; choose a kernel "
+        "plugin and open it first",
+        plugin.name(), WEFT_KERNELS_ID,
+        kernels == nullptr ? "one without that interface" : "one that is not open");
   }
   return use_kernels(kernels, plugin.handle(), isa_max);
 }
 
-Status HostTable::use_kernels(const weft_kernels_v1* kernels, weft_plugin* plugin, std::string_view isa_max) {
+Status HostTable::use_kernels(const weft_kernels_v1* kernels, weft_plugin* plugin,
+                              std::string_view isa_max) {
   WEFT_ASSIGN(auto chosen, HostKernels::make(kernels, plugin, isa_max));
   if (kernels_) retired_kernels_.push_back(std::move(kernels_));
   kernels_ = std::move(chosen);

@@ -1,5 +1,6 @@
-// Instance: one configured instance of a plugin interface, created, started, stopped and destroyed in the right order.
-// Movable owner; the plugin must stay open while it lives. create/start/stop are [init|slow]: one thread at a time.
+// Instance: one configured instance of a plugin interface, created, started, stopped and destroyed
+// in the right order. Movable owner; the plugin must stay open while it lives. create/start/stop
+// are [init|slow]: one thread at a time.
 #pragma once
 
 #include <weft/plugin.h>
@@ -16,7 +17,8 @@ namespace weft::plugin {
 class Instance {
  public:
   // Checks the settings against the interface's key table, then calls create.
-  static Result<Instance> create(const LoadedPlugin& plugin, std::string_view interface_id, const ParamList& settings);
+  static Result<Instance> create(const LoadedPlugin& plugin, std::string_view interface_id,
+                                 const ParamList& settings);
 
   Instance() = default;
   Instance(Instance&& other) noexcept { swap(other); }
@@ -38,7 +40,9 @@ class Instance {
   explicit operator bool() const { return self_ != nullptr; }
   const LoadedPlugin* plugin() const { return plugin_; }
   template <class T>
-  const T* table() const { return reinterpret_cast<const T*>(interface_->table); }
+  const T* table() const {
+    return reinterpret_cast<const T*>(interface_->table);
+  }
 
  private:
   void swap(Instance& other) noexcept {

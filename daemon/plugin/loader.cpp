@@ -33,29 +33,36 @@ Result<PluginNote> Loader::inspect(const std::string& path) const {
   if (!fd.valid() || ::fstat(fd.get(), &st) != 0) {
     return make_error(ErrorCode::kIo, "{}: cannot open it: {}", path, strerror(errno));
   }
-  WEFT_ASSIGN(PluginNote note, read_plugin_note(bytes_of_fd(fd.get(), static_cast<uint64_t>(st.st_size))));
+  WEFT_ASSIGN(PluginNote note,
+              read_plugin_note(bytes_of_fd(fd.get(), static_cast<uint64_t>(st.st_size))));
   const std::string stem = stem_of(path);
   if (stem != note.name) {
-    return make_error(ErrorCode::kInvalid, "file name: expected {}.so as in the note, came {}; rename the file", note.name,
-                      clean_text(path.substr(path.rfind('/') + 1)));
+    return make_error(ErrorCode::kInvalid,
+                      "file name: expected {}.so as in the note, came {}; rename the file",
+                      note.name, clean_text(path.substr(path.rfind('/') + 1)));
   }
   return note;
 }
 
-Result<std::unique_ptr<LoadedPlugin>> Loader::load(const std::string& path, const LoadSteps& steps) const {
+Result<std::unique_ptr<LoadedPlugin>> Loader::load(const std::string& path,
+                                                   const LoadSteps& steps) const {
   WEFT_ASSIGN(const PluginNote note, inspect(path));
   const ThreadLabel label(WEFT_THREAD_INIT);
   if (steps.before_dlopen) steps.before_dlopen();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = ::dlerror();
-    return make_error(ErrorCode::kInvalid, "dlopen: {}; when a library or symbol is missing, `ldd -r {}` lists it",
+    return make_error(ErrorCode::kInvalid,
+                      "dlopen: {}; when a library or symbol is missing, `ldd -r {}` lists it",
                       why == nullptr ? "failed without a message" : clean_text(why), path);
   }
   void* symbol = ::dlsym(library, WEFT_PLUGIN_SYMBOL);
   if (symbol == nullptr) {
-    return make_error(ErrorCode::kInvalid, "symbol: expected the file to export {}, came none; define it with WEFT_PLUGIN from "
-                      "weft/note.h", WEFT_PLUGIN_SYMBOL);
+    return make_error(
+        ErrorCode::kInvalid,
+        "symbol: expected the file to export {}, came none; define it with WEFT_PLUGIN from "
+        "weft/note.h",
+        WEFT_PLUGIN_SYMBOL);
   }
   weft_plugin_query_fn query = nullptr;
   memcpy(&query, &symbol, sizeof query);  // POSIX's way from void* to a function
@@ -70,7 +77,8 @@ Status LoadedPlugin::open(HostTable& host) {
   const ThreadLabel label(WEFT_THREAD_INIT);
   weft_err err = make_err();
   weft_plugin* handle = nullptr;
-  const weft_status status = fenced(&err, [&] { return desc_->open(host.table(name()), &handle, &err); });
+  const weft_status status =
+      fenced(&err, [&] { return desc_->open(host.table(name()), &handle, &err); });
   host.drop_credentials(name());
   if (status != WEFT_OK) return plugin_error(status, err, fmt::format("plugin {}: open", name()));
   handle_ = handle;  // may be NULL: a plugin without state

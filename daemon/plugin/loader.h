@@ -1,9 +1,13 @@
 // Loading one plugin file, in this order; the first failure refuses the file and says why:
-//   1. the path is trusted (trust.h)             2. the ELF note fits this host (elf_note.h); no plugin code has run yet
-//   3. file name == note name                    4. dlopen, never unmapped: threads, thread-local destructors and atexit
-//   5. the query symbol gives a descriptor          handlers of the plugin may outlive any moment we could pick
+//   1. the path is trusted (trust.h)             2. the ELF note fits this host (elf_note.h); no
+//   plugin code has run yet
+//   3. file name == note name                    4. dlopen, never unmapped: threads, thread-local
+//   destructors and atexit
+//   5. the query symbol gives a descriptor          handlers of the plugin may outlive any moment
+//   we could pick
 //   6. the descriptor is sound (validate.h)      7. open(host)
-// inspect() does 1-3, load() 1-6, LoadedPlugin::open 7. All of it is [init]: one thread, nothing else runs in the plugin.
+// inspect() does 1-3, load() 1-6, LoadedPlugin::open 7. All of it is [init]: one thread, nothing
+// else runs in the plugin.
 #pragma once
 
 #include <weft/plugin.h>
@@ -59,7 +63,8 @@ class LoadedPlugin {
   bool open_ = false;
 };
 
-// Called just before code of the plugin runs, so that a checking process can say where it was when it died.
+// Called just before code of the plugin runs, so that a checking process can say where it was when
+// it died.
 struct LoadSteps {
   std::function<void()> before_dlopen;  // constructors
   std::function<void()> before_query;
@@ -70,7 +75,8 @@ class Loader {
   explicit Loader(TrustPolicy policy) : policy_(policy) {}
 
   Result<PluginNote> inspect(const std::string& path) const;
-  Result<std::unique_ptr<LoadedPlugin>> load(const std::string& path, const LoadSteps& steps = {}) const;
+  Result<std::unique_ptr<LoadedPlugin>> load(const std::string& path,
+                                             const LoadSteps& steps = {}) const;
 
  private:
   TrustPolicy policy_;

@@ -16,18 +16,26 @@ struct Unit {
   double factor;
 };
 
-constexpr Unit kSizes[] = {{"", 1},        {"B", 1},
-                           {"KB", 1e3},    {"MB", 1e6},
-                           {"GB", 1e9},    {"TB", 1e12},
-                           {"KiB", 1024.}, {"MiB", 1024. * 1024},
-                           {"GiB", 1024. * 1024 * 1024}, {"TiB", 1024. * 1024 * 1024 * 1024}};
-constexpr Unit kDurations[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}};
+constexpr Unit kSizes[] = {{"", 1},
+                           {"B", 1},
+                           {"KB", 1e3},
+                           {"MB", 1e6},
+                           {"GB", 1e9},
+                           {"TB", 1e12},
+                           {"KiB", 1024.},
+                           {"MiB", 1024. * 1024},
+                           {"GiB", 1024. * 1024 * 1024},
+                           {"TiB", 1024. * 1024 * 1024 * 1024}};
+constexpr Unit kDurations[] = {{"ns", 1},  {"us", 1e3}, {"ms", 1e6},
+                               {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}};
 
-// Number, optional spaces, unit. Nothing when the text has another form, the unit is unknown or the value does not fit.
+// Number, optional spaces, unit. Nothing when the text has another form, the unit is unknown or the
+// value does not fit.
 template <size_t N>
 std::optional<int64_t> scaled(std::string_view text, const Unit (&units)[N]) {
   double number = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const auto [end, ec] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (ec != std::errc() || text.front() == '-') return std::nullopt;
   std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
@@ -65,19 +73,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 Error unknown_key(const weft_key* keys, std::string_view name) {
   const std::string shown = clean_text(name.substr(0, 64));
   if (keys == nullptr || keys[0].name == nullptr) {
-    return make_error(ErrorCode::kInvalid, "setting \"{}\": this interface has no settings; remove it", shown);
+    return make_error(ErrorCode::kInvalid,
+                      "setting \"{}\": this interface has no settings; remove it", shown);
   }
   const weft_key* nearest = keys;
   for (const weft_key* key = keys; key->name != nullptr; ++key) {
     if (edit_distance(shown, key->name) < edit_distance(shown, nearest->name)) nearest = key;
   }
-  return make_error(ErrorCode::kInvalid, "setting \"{}\" is unknown; did you mean \"{}\"? ({})", shown, nearest->name,
-                    nearest->doc == nullptr ? "" : nearest->doc);
+  return make_error(ErrorCode::kInvalid, "setting \"{}\" is unknown; did you mean \"{}\"? ({})",
+                    shown, nearest->name, nearest->doc == nullptr ? "" : nearest->doc);
 }
 
 Error bad_value(const weft_key& key, std::string_view expected, std::string_view text) {
-  return make_error(ErrorCode::kInvalid, "setting \"{}\": expected {}, came \"{}\"", key.name, expected,
-                    clean_text(text.substr(0, 100)));
+  return make_error(ErrorCode::kInvalid, "setting \"{}\": expected {}, came \"{}\"", key.name,
+                    expected, clean_text(text.substr(0, 100)));
 }
 
 }  // namespace
@@ -85,15 +94,18 @@ Error bad_value(const weft_key& key, std::string_view expected, std::string_view
 Result<int64_t> parse_size(std::string_view text) {
   if (!text.empty())
     if (const auto value = scaled(text, kSizes)) return *value;
-  return make_error(ErrorCode::kInvalid, "expected a size such as 4096, 64MiB or 1.5GB, came \"{}\"", clean_text(text));
+  return make_error(ErrorCode::kInvalid,
+                    "expected a size such as 4096, 64MiB or 1.5GB, came \"{}\"", clean_text(text));
 }
 
 Result<int64_t> parse_duration(std::string_view text) {
   if (text == "0") return 0;
   if (!text.empty())
     if (const auto value = scaled(text, kDurations)) return *value;
-  return make_error(ErrorCode::kInvalid, "expected a duration with unit ns, us, ms, s, m or h such as 250ms, came \"{}\"",
-                    clean_text(text));
+  return make_error(
+      ErrorCode::kInvalid,
+      "expected a duration with unit ns, us, ms, s, m or h such as 250ms, came \"{}\"",
+      clean_text(text));
 }
 
 Result<weft_param> parse_value(const weft_key& key, std::string_view text) {
@@ -103,7 +115,8 @@ Result<weft_param> parse_value(const weft_key& key, std::string_view text) {
   out.text = weft_str{text.data(), text.size()};
   const char* end = text.data() + text.size();
   switch (key.type) {
-    case WEFT_KEY_STR: return out;
+    case WEFT_KEY_STR:
+      return out;
     case WEFT_KEY_INT: {
       const auto [ptr, ec] = std::from_chars(text.data(), end, out.i);
       if (ec != std::errc() || ptr != end) return bad_value(key, "a whole number", text);
@@ -115,7 +128,8 @@ Result<weft_param> parse_value(const weft_key& key, std::string_view text) {
       return out;
     case WEFT_KEY_REAL: {
       const auto [ptr, ec] = std::from_chars(text.data(), end, out.r);
-      if (ec != std::errc() || ptr != end || !std::isfinite(out.r)) return bad_value(key, "a finite number", text);
+      if (ec != std::errc() || ptr != end || !std::isfinite(out.r))
+        return bad_value(key, "a finite number", text);
       return out;
     }
     case WEFT_KEY_SIZE: {
@@ -130,7 +144,8 @@ Result<weft_param> parse_value(const weft_key& key, std::string_view text) {
       out.i = *value;
       return out;
     }
-    default: return bad_value(key, "a known type in the key table", std::to_string(key.type));
+    default:
+      return bad_value(key, "a known type in the key table", std::to_string(key.type));
   }
 }
 
@@ -153,7 +168,8 @@ Result<ParamSet> ParamSet::make(const weft_key* keys, const ParamList& settings)
     const weft_key* key = find_key(name);
     if (key == nullptr) return unknown_key(keys, name);
     if (out.find(name) != nullptr) {
-      return make_error(ErrorCode::kInvalid, "setting \"{}\": expected once, came twice; remove one", name);
+      return make_error(ErrorCode::kInvalid,
+                        "setting \"{}\": expected once, came twice; remove one", name);
     }
     WEFT_TRY(add(*key, text));
   }
@@ -162,7 +178,8 @@ Result<ParamSet> ParamSet::make(const weft_key* keys, const ParamList& settings)
     if (key->dflt != nullptr) {
       WEFT_TRY(add(*key, key->dflt));
     } else if ((key->flags & WEFT_KEY_REQUIRED) != 0) {
-      return make_error(ErrorCode::kInvalid, "setting \"{}\": expected a value, came none; set it ({})", key->name,
+      return make_error(ErrorCode::kInvalid,
+                        "setting \"{}\": expected a value, came none; set it ({})", key->name,
                         key->doc == nullptr ? "" : key->doc);
     }
   }

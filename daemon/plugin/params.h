@@ -1,6 +1,7 @@
-// Settings for a plugin instance: text pairs from the operator -> typed weft_param checked against the interface's key
-// table. Unknown keys are errors that name the nearest known one; missing keys get their default; sizes read like "64MiB",
-// durations like "250ms". A ParamSet owns all text and may be moved; its params() stay valid while it lives.
+// Settings for a plugin instance: text pairs from the operator -> typed weft_param checked against
+// the interface's key table. Unknown keys are errors that name the nearest known one; missing keys
+// get their default; sizes read like "64MiB", durations like "250ms". A ParamSet owns all text and
+// may be moved; its params() stay valid while it lives.
 #pragma once
 
 #include <weft/plugin.h>

@@ -26,12 +26,18 @@ int64_t take_number(std::string_view* text) {
 
 const char* to_string(PluginState state) {
   switch (state) {
-    case PluginState::kFound: return "found";
-    case PluginState::kRefused: return "refused";
-    case PluginState::kLoaded: return "loaded";
-    case PluginState::kOpen: return "open";
-    case PluginState::kFailed: return "failed";
-    case PluginState::kDisabled: return "disabled";
+    case PluginState::kFound:
+      return "found";
+    case PluginState::kRefused:
+      return "refused";
+    case PluginState::kLoaded:
+      return "loaded";
+    case PluginState::kOpen:
+      return "open";
+    case PluginState::kFailed:
+      return "failed";
+    case PluginState::kDisabled:
+      return "disabled";
   }
   return "?";
 }
@@ -51,7 +57,8 @@ Result<std::unique_ptr<Registry>> Registry::scan(const std::string& directory, T
   return scan(std::vector<std::string>{directory}, policy);
 }
 
-Result<std::unique_ptr<Registry>> Registry::scan(const std::vector<std::string>& directories, TrustPolicy policy) {
+Result<std::unique_ptr<Registry>> Registry::scan(const std::vector<std::string>& directories,
+                                                 TrustPolicy policy) {
   std::unique_ptr<Registry> out(new Registry(policy));
   for (const std::string& directory : directories) WEFT_TRY(out->add_directory(directory));
   out->settle_duplicates();
@@ -73,17 +80,22 @@ Status Registry::add_directory(const std::string& directory) {
   const std::filesystem::path base = std::filesystem::absolute(directory, ec).lexically_normal();
   std::filesystem::directory_iterator entries(base, ec);
   if (ec) {
-    return make_error(ErrorCode::kNotFound, "plugin directory {}: {}; create it or set plugins.directory to one that exists",
-                      base.string(), ec.message());
+    return make_error(
+        ErrorCode::kNotFound,
+        "plugin directory {}: {}; create it or set plugins.directory to one that exists",
+        base.string(), ec.message());
   }
   std::vector<std::string> files;
   for (; entries != std::filesystem::directory_iterator(); entries.increment(ec)) {
     if (entries->path().extension() == ".so") files.push_back(entries->path().string());
-    if (ec) return make_error(ErrorCode::kIo, "plugin directory {}: {}", base.string(), ec.message());
+    if (ec)
+      return make_error(ErrorCode::kIo, "plugin directory {}: {}", base.string(), ec.message());
   }
   if (files.size() > kPluginsMax) {
-    return make_error(ErrorCode::kInvalid, "plugin directory {}: expected at most {} files named *.so, came {}; remove some",
-                      base.string(), kPluginsMax, files.size());
+    return make_error(
+        ErrorCode::kInvalid,
+        "plugin directory {}: expected at most {} files named *.so, came {}; remove some",
+        base.string(), kPluginsMax, files.size());
   }
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) add_file(file);
@@ -108,15 +120,20 @@ void Registry::add_file(const std::string& path) {
 void Registry::settle_duplicates() {
   for (PluginRecord& a : records_) {
     for (PluginRecord& b : records_) {
-      if (&a == &b || a.name != b.name || a.state != PluginState::kFound || b.state != PluginState::kFound) continue;
+      if (&a == &b || a.name != b.name || a.state != PluginState::kFound ||
+          b.state != PluginState::kFound)
+        continue;
       const int order = compare_versions(a.version, b.version);
       // Equal versions: the directory named first wins.
       PluginRecord& loser = order < 0 || (order == 0 && &a > &b) ? a : b;
       const PluginRecord& winner = &loser == &a ? b : a;
       loser.state = PluginState::kRefused;
-      loser.reason = fmt::format("name: expected one plugin called {}, came two; {} (version {}) is used because it is {}, "
-                                 "remove {} (version {})", loser.name, winner.path, winner.version,
-                                 order == 0 ? "in the directory named first" : "newer", loser.path, loser.version);
+      loser.reason = fmt::format(
+          "name: expected one plugin called {}, came two; {} (version {}) is used because it is "
+          "{}, "
+          "remove {} (version {})",
+          loser.name, winner.path, winner.version,
+          order == 0 ? "in the directory named first" : "newer", loser.path, loser.version);
     }
   }
 }
@@ -137,12 +154,18 @@ LoadedPlugin*& Registry::slot(const PluginRecord& record) {
 Result<LoadedPlugin*> Registry::load(std::string_view name) {
   auto* found = const_cast<PluginRecord*>(record(name));
   if (found == nullptr) {
-    return make_error(ErrorCode::kNotFound, "plugin {}: no file {}.so in the plugin directory; `weftctl plugins` lists what is "
-                      "there", name, name);
+    return make_error(
+        ErrorCode::kNotFound,
+        "plugin {}: no file {}.so in the plugin directory; `weftctl plugins` lists what is "
+        "there",
+        name, name);
   }
-  if (LoadedPlugin* loaded = slot(*found); loaded != nullptr && found->state != PluginState::kDisabled) return loaded;
+  if (LoadedPlugin* loaded = slot(*found);
+      loaded != nullptr && found->state != PluginState::kDisabled)
+    return loaded;
   if (found->state != PluginState::kFound) {
-    return make_error(ErrorCode::kInvalid, "plugin {} is {}: {}", name, to_string(found->state), found->reason);
+    return make_error(ErrorCode::kInvalid, "plugin {} is {}: {}", name, to_string(found->state),
+                      found->reason);
   }
   auto loaded = loader_.load(found->path);
   if (!loaded.ok()) {
@@ -183,14 +206,16 @@ void Registry::load_all() {
 void Registry::open_all(HostTable& host) {
   load_all();
   for (size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].state == PluginState::kLoaded) static_cast<void>(open(records_[i].name, host).ok());
+    if (records_[i].state == PluginState::kLoaded)
+      static_cast<void>(open(records_[i].name, host).ok());
   }
 }
 
 LoadedPlugin* Registry::find(std::string_view name) const {
   for (size_t i = 0; i < records_.size(); ++i) {
     const PluginState state = records_[i].state;
-    if (records_[i].name == name && (state == PluginState::kLoaded || state == PluginState::kOpen)) return by_record_[i];
+    if (records_[i].name == name && (state == PluginState::kLoaded || state == PluginState::kOpen))
+      return by_record_[i];
   }
   return nullptr;
 }

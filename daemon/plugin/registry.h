@@ -1,6 +1,7 @@
-// Registry: the plugins of a directory (or several), and what became of each. Scanning runs no plugin code; load and open
-// do. Refused files stay in the list with the reason, so that "I dropped a file and nothing happened" has an answer.
-// One thread ([init]). Destruction closes open plugins in reverse order of opening; the HostTable must still live then.
+// Registry: the plugins of a directory (or several), and what became of each. Scanning runs no
+// plugin code; load and open do. Refused files stay in the list with the reason, so that "I dropped
+// a file and nothing happened" has an answer. One thread ([init]). Destruction closes open plugins
+// in reverse order of opening; the HostTable must still live then.
 #pragma once
 
 #include <memory>
@@ -33,7 +34,7 @@ struct PluginRecord {
   std::string version;
   std::string path;
   PluginState state = PluginState::kFound;
-  std::string reason;  // of kRefused, kFailed, kDisabled
+  std::string reason;                       // of kRefused, kFailed, kDisabled
   std::vector<InterfaceRecord> interfaces;  // known from kLoaded on
 };
 
@@ -42,16 +43,20 @@ struct InterfaceRef {
   const weft_interface* interface = nullptr;
   explicit operator bool() const { return interface != nullptr; }
   template <class T>
-  const T* table() const { return reinterpret_cast<const T*>(interface->table); }
+  const T* table() const {
+    return reinterpret_cast<const T*>(interface->table);
+  }
 };
 
 class Registry {
  public:
   static constexpr size_t kPluginsMax = 256;  // files per directory
 
-  // Looks at every *.so in the directories, in name order. Of two plugins with one name the newest version is kept.
+  // Looks at every *.so in the directories, in name order. Of two plugins with one name the newest
+  // version is kept.
   static Result<std::unique_ptr<Registry>> scan(const std::string& directory, TrustPolicy policy);
-  static Result<std::unique_ptr<Registry>> scan(const std::vector<std::string>& directories, TrustPolicy policy);
+  static Result<std::unique_ptr<Registry>> scan(const std::vector<std::string>& directories,
+                                                TrustPolicy policy);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -67,7 +72,8 @@ class Registry {
   void open_all(HostTable& host);
 
   LoadedPlugin* find(std::string_view name) const;  // loaded or open, else NULL
-  // Loaded plugins that have the interface, in name order; the first of them; an empty ref when there is none.
+  // Loaded plugins that have the interface, in name order; the first of them; an empty ref when
+  // there is none.
   std::vector<InterfaceRef> find_interfaces(std::string_view id) const;
   InterfaceRef find_interface(std::string_view id) const;
 
@@ -90,7 +96,8 @@ class Registry {
   std::vector<LoadedPlugin*> opened_;                   // in order of opening
 };
 
-// <0, 0, >0: compares dotted numbers as numbers ("1.10.0" > "1.9.3"), a suffix ("-rc1") sorts before none.
+// <0, 0, >0: compares dotted numbers as numbers ("1.10.0" > "1.9.3"), a suffix ("-rc1") sorts
+// before none.
 int compare_versions(std::string_view a, std::string_view b);
 
 }  // namespace weft::plugin

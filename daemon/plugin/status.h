@@ -19,8 +19,9 @@ ErrorCode error_code(weft_status status);
 weft_status status_of(ErrorCode code);
 const char* status_name(weft_status status);
 
-// The error of a plugin call that did not return WEFT_OK: "<what>: <plugin's message>". The message is cleaned of control
-// characters and bad UTF-8: it comes from outside and goes to terminals and journals.
+// The error of a plugin call that did not return WEFT_OK: "<what>: <plugin's message>". The message
+// is cleaned of control characters and bad UTF-8: it comes from outside and goes to terminals and
+// journals.
 Error plugin_error(weft_status status, const weft_err& err, std::string_view what);
 std::string clean_text(std::string_view text);
 

@@ -1,5 +1,6 @@
-// ThreadLabel: marks the current thread with the ABI's thread labels while it lives, so that plugins and the checked
-// wrappers can ask "is this the engine thread?". Nested labels add up. Use one in each thread that calls into plugins.
+// ThreadLabel: marks the current thread with the ABI's thread labels while it lives, so that
+// plugins and the checked wrappers can ask "is this the engine thread?". Nested labels add up. Use
+// one in each thread that calls into plugins.
 #pragma once
 
 #include <weft/threads.h>

@@ -14,7 +14,8 @@
 namespace weft::plugin {
 namespace {
 
-// Seat states. The caller moves any state to kWork; the thread moves kWork to kIdle and kIdle to kAsleep.
+// Seat states. The caller moves any state to kWork; the thread moves kWork to kIdle and kIdle to
+// kAsleep.
 constexpr uint32_t kIdle = 0;
 constexpr uint32_t kWork = 1;
 constexpr uint32_t kAsleep = 2;
@@ -22,8 +23,9 @@ constexpr uint32_t kQuit = 3;
 
 constexpr uint32_t kCallerAsleep = 1u << 31;
 
-// About 20-50 microseconds of pause instructions: longer than the gap between two launches of one step, much shorter
-// than a scheduler tick. Measured in iterations because reading a clock costs more than a pause.
+// About 20-50 microseconds of pause instructions: longer than the gap between two launches of one
+// step, much shorter than a scheduler tick. Measured in iterations because reading a clock costs
+// more than a pause.
 constexpr uint32_t kSpins = 1000;
 
 void pause_cpu() {
@@ -36,7 +38,8 @@ void pause_cpu() {
 
 void futex_wait(std::atomic<uint32_t>* word, uint32_t expected) {
   // Spurious returns are fine: every caller looks at the word again.
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT_PRIVATE, expected, nullptr,
+          nullptr, 0);
 }
 
 void futex_wake(std::atomic<uint32_t>* word) {
@@ -84,7 +87,8 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
 
 ThreadPool::~ThreadPool() {
   for (uint32_t i = 1; i < threads_; ++i) {
-    if (seats_[i].state.exchange(kQuit, std::memory_order_acq_rel) == kAsleep) futex_wake(&seats_[i].state);
+    if (seats_[i].state.exchange(kQuit, std::memory_order_acq_rel) == kAsleep)
+      futex_wake(&seats_[i].state);
   }
   for (std::thread& worker : workers_) worker.join();
 }
@@ -100,7 +104,8 @@ void ThreadPool::run(Fn fn, void* ctx, uint32_t parts) {
   const uint32_t helpers = std::min(parts, threads_) - 1;
   pending_.store(helpers, std::memory_order_relaxed);  // the exchanges below publish it
   for (uint32_t i = 1; i <= helpers; ++i) {
-    if (seats_[i].state.exchange(kWork, std::memory_order_acq_rel) == kAsleep) futex_wake(&seats_[i].state);
+    if (seats_[i].state.exchange(kWork, std::memory_order_acq_rel) == kAsleep)
+      futex_wake(&seats_[i].state);
   }
   run_share(0);
   wait_done();
@@ -137,7 +142,8 @@ void ThreadPool::serve(uint32_t index) {
       pause_cpu();
       seen = state.load(std::memory_order_acquire);
     }
-    if (seen == kIdle && state.compare_exchange_strong(seen, kAsleep, std::memory_order_acq_rel)) seen = kAsleep;
+    if (seen == kIdle && state.compare_exchange_strong(seen, kAsleep, std::memory_order_acq_rel))
+      seen = kAsleep;
     while (seen == kAsleep) {
       futex_wait(&state, kAsleep);
       seen = state.load(std::memory_order_acquire);
@@ -147,7 +153,8 @@ void ThreadPool::serve(uint32_t index) {
     run_share(index);
     // Idle before the count drops: once the caller sees 0 it may hand out the next job at once.
     state.store(kIdle, std::memory_order_release);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == (kCallerAsleep | 1u)) futex_wake(&pending_);
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == (kCallerAsleep | 1u))
+      futex_wake(&pending_);
   }
 }
 

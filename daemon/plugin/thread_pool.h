@@ -1,10 +1,11 @@
-// ThreadPool: the kernel threads of one worker. One call runs fn(ctx, part, parts) on `parts` threads at once and waits.
+// ThreadPool: the kernel threads of one worker. One call runs fn(ctx, part, parts) on `parts`
+// threads at once and waits.
 //
-// Decode steps issue hundreds of tiny launches, so a call must cost microseconds: threads persist, work is split by part
-// number (no queue, no stealing), nothing is allocated, and waiting spins briefly before it sleeps in a futex. Part 0
-// always runs on the caller; a pool of one thread has no threads at all.
-// One thread calls run() at a time ([engine]). A second caller, or a call from inside fn, runs its parts one after the
-// other on itself: correct, only slower.
+// Decode steps issue hundreds of tiny launches, so a call must cost microseconds: threads persist,
+// work is split by part number (no queue, no stealing), nothing is allocated, and waiting spins
+// briefly before it sleeps in a futex. Part 0 always runs on the caller; a pool of one thread has
+// no threads at all. One thread calls run() at a time ([engine]). A second caller, or a call from
+// inside fn, runs its parts one after the other on itself: correct, only slower.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,10 @@
 namespace weft::plugin {
 
 struct ThreadPoolOptions {
-  uint32_t threads = 1;       // including the caller; 0 is taken as 1, more than kThreadsMax as kThreadsMax
-  bool pin = false;           // thread i on the i-th CPU that this process may use (thread 0 is the caller's business)
+  uint32_t threads =
+      1;             // including the caller; 0 is taken as 1, more than kThreadsMax as kThreadsMax
+  bool pin = false;  // thread i on the i-th CPU that this process may use (thread 0 is the caller's
+                     // business)
   std::string name = "weft-k";  // thread names: name + number
 };
 
@@ -34,7 +37,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   uint32_t threads() const { return threads_; }
-  // parts 0 does nothing; parts above threads() is allowed: thread t runs parts t, t + threads(), ...
+  // parts 0 does nothing; parts above threads() is allowed: thread t runs parts t, t + threads(),
+  // ...
   void run(Fn fn, void* ctx, uint32_t parts);
 
  private:
@@ -51,11 +55,13 @@ class ThreadPool {
   uint32_t threads_ = 1;
   uint32_t spins_ = 0;
   std::unique_ptr<Seat[]> seats_;
-  // The current job. Written by the caller before it hands out work, read by threads that were given some.
+  // The current job. Written by the caller before it hands out work, read by threads that were
+  // given some.
   Fn fn_ = nullptr;
   void* ctx_ = nullptr;
   uint32_t parts_ = 0;
-  alignas(64) std::atomic<uint32_t> pending_{0};  // threads still working; kCallerAsleep when the caller sleeps
+  alignas(64) std::atomic<uint32_t> pending_{
+      0};  // threads still working; kCallerAsleep when the caller sleeps
   alignas(64) std::atomic<bool> busy_{false};
   std::vector<std::thread> workers_;
 };

@@ -7,8 +7,9 @@
 //   }
 //   WEFT_PLUGIN(my_plugin, "1.0.0", &kDesc);
 //
-// What it gives: fence() turns every exception into a status and a message, so that none crosses the C line; fail()
-// throws with a chosen status; Params reads typed settings; give/self convert between opaque and real pointers.
+// What it gives: fence() turns every exception into a status and a message, so that none crosses
+// the C line; fail() throws with a chosen status; Params reads typed settings; give/self convert
+// between opaque and real pointers.
 #pragma once
 
 #include <weft/host.h>
@@ -55,7 +56,8 @@ inline std::string format_v(const char* format, va_list args) {
 }
 
 // fail(WEFT_E_CONFIG, "depth: expected 1 to 64, came %d; lower it", depth)
-[[noreturn]] __attribute__((format(printf, 2, 3))) inline void fail(weft_status status, const char* format, ...) {
+[[noreturn]] __attribute__((format(printf, 2, 3))) inline void fail(weft_status status,
+                                                                    const char* format, ...) {
   va_list args;
   va_start(args, format);
   std::string message = format_v(format, args);
@@ -64,7 +66,8 @@ inline std::string format_v(const char* format, va_list args) {
 }
 
 // Writes status and message into err (which may be NULL) and returns the status. Never throws.
-inline weft_status put_error(weft_err* err, weft_status status, const char* message, int64_t sys = 0) noexcept {
+inline weft_status put_error(weft_err* err, weft_status status, const char* message,
+                             int64_t sys = 0) noexcept {
   if (WEFT_HAS(err, weft_err, msg)) {
     err->code = status;
     err->sys = sys;
@@ -88,11 +91,13 @@ weft_status fence(weft_err* err, Body&& body) noexcept {
   } catch (const Failure& failure) {
     return put_error(err, failure.status(), failure.what(), failure.sys());
   } catch (const std::bad_alloc&) {
-    return put_error(err, WEFT_E_NOMEM, "out of memory; give the worker more memory or lower its limits");
+    return put_error(err, WEFT_E_NOMEM,
+                     "out of memory; give the worker more memory or lower its limits");
   } catch (const std::exception& problem) {
     return put_error(err, WEFT_E_INTERNAL, problem.what());
   } catch (...) {
-    return put_error(err, WEFT_E_INTERNAL, "an exception of unknown type; this is a bug of the plugin");
+    return put_error(err, WEFT_E_INTERNAL,
+                     "an exception of unknown type; this is a bug of the plugin");
   }
 }
 
@@ -117,17 +122,26 @@ void fence_void(Body&& body) noexcept {
 
 // The opaque pointers of the ABI are our objects under another name.
 template <class Opaque, class T>
-Opaque* give(T* object) noexcept { return reinterpret_cast<Opaque*>(object); }
+Opaque* give(T* object) noexcept {
+  return reinterpret_cast<Opaque*>(object);
+}
 template <class T, class Opaque>
-T& self(Opaque* opaque) noexcept { return *reinterpret_cast<T*>(opaque); }
+T& self(Opaque* opaque) noexcept {
+  return *reinterpret_cast<T*>(opaque);
+}
 template <class T, class Opaque>
-T* self_ptr(Opaque* opaque) noexcept { return reinterpret_cast<T*>(opaque); }
+T* self_ptr(Opaque* opaque) noexcept {
+  return reinterpret_cast<T*>(opaque);
+}
 
-inline std::string_view view(weft_str text) noexcept { return {text.data, static_cast<size_t>(text.len)}; }
+inline std::string_view view(weft_str text) noexcept {
+  return {text.data, static_cast<size_t>(text.len)};
+}
 inline weft_str str(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
-// Typed view of the settings given to create(). The host has checked names and types and filled in defaults, so a wrong
-// type here is a bug of the plugin. Borrows the array: use it within create() and copy what is kept.
+// Typed view of the settings given to create(). The host has checked names and types and filled in
+// defaults, so a wrong type here is a bug of the plugin. Borrows the array: use it within create()
+// and copy what is kept.
 class Params {
  public:
   Params(const weft_param* params, uint32_t n) : params_(params), n_(n) {}
@@ -146,7 +160,9 @@ class Params {
     const weft_param* p = find(name);
     return p == nullptr ? fallback : p->i;
   }
-  bool flag(std::string_view name, bool fallback = false) const { return integer(name, fallback ? 1 : 0) != 0; }
+  bool flag(std::string_view name, bool fallback = false) const {
+    return integer(name, fallback ? 1 : 0) != 0;
+  }
   double real(std::string_view name, double fallback = 0) const {
     const weft_param* p = find(name);
     return p == nullptr ? fallback : p->r;
@@ -155,8 +171,9 @@ class Params {
   int64_t integer_in(std::string_view name, int64_t low, int64_t high, int64_t fallback = 0) const {
     const int64_t value = integer(name, fallback);
     if (value < low || value > high) {
-      fail(WEFT_E_CONFIG, "setting \"%.*s\": expected %lld to %lld, came %lld", static_cast<int>(name.size()), name.data(),
-           static_cast<long long>(low), static_cast<long long>(high), static_cast<long long>(value));
+      fail(WEFT_E_CONFIG, "setting \"%.*s\": expected %lld to %lld, came %lld",
+           static_cast<int>(name.size()), name.data(), static_cast<long long>(low),
+           static_cast<long long>(high), static_cast<long long>(value));
     }
     return value;
   }
@@ -167,7 +184,8 @@ class Params {
 };
 
 // host->log with printf formatting.
-__attribute__((format(printf, 3, 4))) inline void log(const weft_host* host, int32_t level, const char* format, ...) noexcept {
+__attribute__((format(printf, 3, 4))) inline void log(const weft_host* host, int32_t level,
+                                                      const char* format, ...) noexcept {
   char line[1024];
   va_list args;
   va_start(args, format);
@@ -180,10 +198,12 @@ __attribute__((format(printf, 3, 4))) inline void log(const weft_host* host, int
 class HostBlock {
  public:
   HostBlock() = default;
-  HostBlock(const weft_host* host, uint64_t bytes, uint64_t align = 64) : host_(host), bytes_(bytes) {
+  HostBlock(const weft_host* host, uint64_t bytes, uint64_t align = 64)
+      : host_(host), bytes_(bytes) {
     const weft_status status = host->alloc(host, WEFT_MEM_HOST, 0, bytes, align, &data_);
     if (status != WEFT_OK) {
-      fail(status, "the host has no %llu bytes of memory left; lower the limits or give the worker more",
+      fail(status,
+           "the host has no %llu bytes of memory left; lower the limits or give the worker more",
            static_cast<unsigned long long>(bytes));
     }
   }
@@ -201,7 +221,9 @@ class HostBlock {
 
   void* data() const { return data_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -215,7 +237,8 @@ class HostBlock {
   uint64_t bytes_ = 0;
 };
 
-// The host table `id` as T, or NULL when the host lacks it: host_extension<weft_host_kernels_v1>(host, WEFT_HOST_KERNELS_ID).
+// The host table `id` as T, or NULL when the host lacks it:
+// host_extension<weft_host_kernels_v1>(host, WEFT_HOST_KERNELS_ID).
 template <class T>
 const T* host_extension(const weft_host* host, const char* id) noexcept {
   return static_cast<const T*>(host->extension(host, id));

@@ -1,4 +1,5 @@
-// The zoo through the real loader: every hostile plugin is refused in exactly these words, and the process lives on.
+// The zoo through the real loader: every hostile plugin is refused in exactly these words, and the
+// process lives on.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A private directory for files that must be arranged first. Not below links, owned by us: fit for trust checks.
+// A private directory for files that must be arranged first. Not below links, owned by us: fit for
+// trust checks.
 class TempDir {
  public:
   TempDir() {
@@ -31,7 +33,8 @@ class TempDir {
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   std::string str() const { return path_.string(); }
   // Copies a zoo plugin in; mode as installed files have it.
-  std::string add(const std::string& zoo_name, const std::string& as = "", mode_t mode = 0644) const {
+  std::string add(const std::string& zoo_name, const std::string& as = "",
+                  mode_t mode = 0644) const {
     const std::string to = *this / (as.empty() ? zoo_name + ".so" : as);
     fs::copy_file(fs::path(WEFT_ZOO_DIR) / (zoo_name + ".so"), to);
     REQUIRE(chmod(to.c_str(), mode) == 0);
@@ -45,7 +48,8 @@ class TempDir {
 std::string zoo(const std::string& name) { return std::string(WEFT_ZOO_DIR) + "/" + name + ".so"; }
 
 void write_file(const std::string& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 std::string read_file(const std::string& path) {
@@ -174,7 +178,8 @@ TEST_CASE("files that are not plugins are refused before any code runs") {
   TempDir dir;
   write_file(dir / "text.so", "I am a text file, honestly.\n");
   CHECK(load_error(dir / "text.so") ==
-        "file: expected an ELF shared object (first bytes 7f 45 4c 46), came 49 20 61 6d; " + kBuild);
+        "file: expected an ELF shared object (first bytes 7f 45 4c 46), came 49 20 61 6d; " +
+            kBuild);
   write_file(dir / "empty.so", "");
   CHECK(load_error(dir / "empty.so") ==
         "file: expected an ELF shared object, came an empty file; copy it again");
@@ -192,8 +197,7 @@ TEST_CASE("files that are not plugins are refused before any code runs") {
   std::string other_machine = sound;
   other_machine[18] = 8;  // e_machine: MIPS
   write_file(dir / "mips.so", other_machine);
-  CHECK(load_error(dir / "mips.so") ==
-        "ELF machine: expected " + machine + ", came 8; " + kBuild);
+  CHECK(load_error(dir / "mips.so") == "ELF machine: expected " + machine + ", came 8; " + kBuild);
   std::string program = sound;
   program[16] = 2;  // e_type: executable
   write_file(dir / "program.so", program);
@@ -206,16 +210,18 @@ TEST_CASE("links, directories, pipes and odd names are refused") {
   const std::string real = dir.add("sound");
   fs::create_symlink(real, dir / "link.so");
   CHECK(load_error(dir / "link.so") ==
-        dir / "link.so" + ": expected a regular file, came a symbolic link; use the real path " + real);
+        dir / "link.so" + ": expected a regular file, came a symbolic link; use the real path " +
+            real);
   fs::create_directory(dir / "folder.so");
-  CHECK(load_error(dir / "folder.so") == dir / "folder.so" + ": expected a regular file, came a directory; move it away");
+  CHECK(load_error(dir / "folder.so") ==
+        dir / "folder.so" + ": expected a regular file, came a directory; move it away");
   REQUIRE(mkfifo((dir / "pipe.so").c_str(), 0644) == 0);
-  CHECK(load_error(dir / "pipe.so") == dir / "pipe.so" + ": expected a regular file, came a FIFO; move it away");
+  CHECK(load_error(dir / "pipe.so") ==
+        dir / "pipe.so" + ": expected a regular file, came a FIFO; move it away");
   CHECK(load_error(dir.add("sound", "renamed.so")) ==
         "file name: expected sound.so as in the note, came renamed.so; rename the file");
   CHECK(load_error(dir / "absent.so") == dir / "absent.so" + ": No such file or directory");
-  CHECK(load_error("sound.so") ==
-        "plugin path: expected an absolute path, came \"sound.so\"");
+  CHECK(load_error("sound.so") == "plugin path: expected an absolute path, came \"sound.so\"");
 }
 
 TEST_CASE("only files that nobody else can write are trusted") {
@@ -224,28 +230,34 @@ TEST_CASE("only files that nobody else can write are trusted") {
   CHECK(load_error(path, TrustPolicy::kRootOrUser) == "loaded");
   REQUIRE(chmod(path.c_str(), 0664) == 0);
   CHECK(load_error(path, TrustPolicy::kRootOrUser) ==
-        path + ": mode: expected not writable by group or others, came 0664; run: chmod go-w " + path);
+        path + ": mode: expected not writable by group or others, came 0664; run: chmod go-w " +
+            path);
   CHECK(load_error(path) == "loaded");  // unchecked means unchecked
   REQUIRE(chmod(path.c_str(), 0644) == 0);
 
   REQUIRE(chmod(dir.str().c_str(), 0777) == 0);
   CHECK(load_error(path, TrustPolicy::kRootOrUser) ==
-        dir.str() + ": mode: expected not writable by group or others, came 0777; run: chmod go-w " + dir.str() +
-            " (of directories that others may write, only those with the sticky bit, like /tmp, are accepted)");
+        dir.str() +
+            ": mode: expected not writable by group or others, came 0777; run: chmod go-w " +
+            dir.str() +
+            " (of directories that others may write, only those with the sticky bit, like /tmp, "
+            "are accepted)");
   REQUIRE(chmod(dir.str().c_str(), 01777) == 0);
   CHECK(load_error(path, TrustPolicy::kRootOrUser) == "loaded");
   REQUIRE(chmod(dir.str().c_str(), 0755) == 0);
 
   fs::create_directory_symlink(dir.str(), dir / "alias");
   CHECK(load_error(dir / "alias/sound.so", TrustPolicy::kRootOrUser) ==
-        dir / "alias" + ": expected a directory, came a symbolic link; use the real path " + dir.str());
+        dir / "alias" + ": expected a directory, came a symbolic link; use the real path " +
+            dir.str());
 }
 
 TEST_CASE("only root's files are trusted in production") {
   TempDir dir;
   const std::string path = dir.add("sound");
   if (geteuid() != 0) {  // our own file is not root's
-    CHECK(load_error(path, TrustPolicy::kRootOnly).find("owner: expected root (uid 0), came uid") != std::string::npos);
+    CHECK(load_error(path, TrustPolicy::kRootOnly).find("owner: expected root (uid 0), came uid") !=
+          std::string::npos);
     return;
   }
   CHECK(load_error(path, TrustPolicy::kRootOnly) == "loaded");
@@ -253,7 +265,10 @@ TEST_CASE("only root's files are trusted in production") {
   CHECK(load_error(path, TrustPolicy::kRootOnly) ==
         path + ": owner: expected root (uid 0), came uid 65534; run: chown root " + path);
   CHECK(load_error(path, TrustPolicy::kRootOrUser) ==
-        path + ": owner: expected root (uid 0) or the user who runs weft, came uid 65534; run: chown root " + path);
+        path +
+            ": owner: expected root (uid 0) or the user who runs weft, came uid 65534; run: chown "
+            "root " +
+            path);
   REQUIRE(chown(path.c_str(), 0, 0) == 0);
   REQUIRE(chown(dir.str().c_str(), 65534, 65534) == 0);
   CHECK(load_error(path, TrustPolicy::kRootOnly) ==
@@ -279,13 +294,15 @@ TEST_CASE("a child process takes the blow of plugins that crash, exit or hang") 
     CHECK(sound->interfaces == std::vector<std::string>{"weft.storage/1"});
     CHECK(check("crash_constructor", options) ==
           "plugin " + zoo("crash_constructor") +
-              ": crashed in constructor: signal 11 (Segmentation fault); remove the file, or install a repaired one");
+              ": crashed in constructor: signal 11 (Segmentation fault); remove the file, or "
+              "install a repaired one");
     CHECK(check("crash_query", options) ==
           "plugin " + zoo("crash_query") +
               ": crashed in query: signal 6 (Aborted); remove the file, or install a repaired one");
-    CHECK(check("exit_constructor", options) ==
-          "plugin " + zoo("exit_constructor") +
-              ": exited from constructor with status 3; remove the file, or install a repaired one");
+    CHECK(
+        check("exit_constructor", options) ==
+        "plugin " + zoo("exit_constructor") +
+            ": exited from constructor with status 3; remove the file, or install a repaired one");
     CHECK(check("bad_magic", options) == open_error("bad_magic"));
     CHECK(check("no_note", options) == open_error("no_note"));
     CHECK(check("throws_open", options) == open_error("throws_open"));
@@ -293,7 +310,8 @@ TEST_CASE("a child process takes the blow of plugins that crash, exit or hang") 
   fork_only.timeout = std::chrono::milliseconds(1500);
   for (const char* name : {"hang_open", "hang_silent"}) {
     CHECK(check(name, fork_only) == "plugin " + zoo(name) +
-                                        ": did not return from open within 1500 ms; remove the file, or install a repaired one");
+                                        ": did not return from open within 1500 ms; remove the "
+                                        "file, or install a repaired one");
   }
   exec.program = {"/nonexistent/checker"};
   CHECK(check("sound", exec) == "cannot run the checking program");
@@ -327,21 +345,25 @@ TEST_CASE("a directory scan keeps every file with its state and reason") {
   CHECK(registry.record("fails_open")->state == PluginState::kFailed);
   CHECK(registry.find_interface(WEFT_STORAGE_ID).plugin == registry.find("sound"));
   CHECK(registry.find("bad_magic") == nullptr);
-  CHECK(registry.load("bad_magic").error().message.find("is refused: descriptor magic") != std::string::npos);
+  CHECK(registry.load("bad_magic").error().message.find("is refused: descriptor magic") !=
+        std::string::npos);
   CHECK(registry.load("missing").error().code == ErrorCode::kNotFound);
 
   registry.disable("sound", "three bad plans");
   CHECK(registry.record("sound")->state == PluginState::kDisabled);
   CHECK(registry.find("sound") == nullptr);
-  CHECK(registry.open("sound", *host).error().message == "plugin sound is disabled: three bad plans");
-  CHECK(Registry::scan(dir / "nowhere", TrustPolicy::kRootOrUser).error().code == ErrorCode::kNotFound);
+  CHECK(registry.open("sound", *host).error().message ==
+        "plugin sound is disabled: three bad plans");
+  CHECK(Registry::scan(dir / "nowhere", TrustPolicy::kRootOrUser).error().code ==
+        ErrorCode::kNotFound);
 }
 
 TEST_CASE("of two plugins with one name the newest version is used") {
   TempDir one, two;
   const std::string old_path = one.add("twin_old", "twin.so");
   const std::string new_path = two.add("twin_new", "twin.so");
-  for (const std::vector<std::string>& order : {std::vector{one.str(), two.str()}, std::vector{two.str(), one.str()}}) {
+  for (const std::vector<std::string>& order :
+       {std::vector{one.str(), two.str()}, std::vector{two.str(), one.str()}}) {
     auto registry = Registry::scan(order, TrustPolicy::kRootOrUser);
     REQUIRE(registry.ok());
     REQUIRE((*registry)->records().size() == 2);
@@ -351,7 +373,8 @@ TEST_CASE("of two plugins with one name the newest version is used") {
       if (r.path != old_path) continue;
       CHECK(r.state == PluginState::kRefused);
       CHECK(r.reason == "name: expected one plugin called twin, came two; " + new_path +
-                            " (version 1.10.0) is used because it is newer, remove " + old_path + " (version 1.9.3)");
+                            " (version 1.10.0) is used because it is newer, remove " + old_path +
+                            " (version 1.9.3)");
     }
     auto loaded = (*registry)->load("twin");
     REQUIRE(loaded.ok());
@@ -368,10 +391,24 @@ TEST_CASE("settings reach an instance only as its key table allows") {
   auto bad = Instance::create(**plugin, WEFT_STORAGE_ID, {{"cahce", "1GiB"}});
   REQUIRE(!bad.ok());
   CHECK(bad.error().message ==
-        "plugin sound: weft.storage/1 settings: setting \"cahce\" is unknown; did you mean \"cache\"? (How much to cache.)");
+        "plugin sound: weft.storage/1 settings: setting \"cahce\" is unknown; did you mean "
+        "\"cache\"? (How much to cache.)");
   CHECK(Instance::create(**plugin, "weft.model/1", {}).error().code == ErrorCode::kNotFound);
   auto good = Instance::create(**plugin, WEFT_STORAGE_ID, {{"cache", "1GiB"}});
   REQUIRE(good.ok());
   CHECK(good->start().ok());
   CHECK(*good->drain(0));
+}
+
+TEST_CASE("a plugin built with the released headers still works") {
+  auto host = HostTable::make({});
+  auto plugin = Loader(TrustPolicy::kUnchecked).load(WEFT_ZOO_RELEASED);
+  REQUIRE(plugin.ok());
+  REQUIRE((*plugin)->open(*host).ok());
+  auto instance = Instance::create(**plugin, WEFT_STORAGE_ID, {{"size_max", "1KiB"}});
+  REQUIRE(instance.ok());
+  CHECK(instance->start().ok());
+  const std::string uri = "null:7";
+  CHECK(instance->table<weft_storage_v1>()->probe((*plugin)->handle(), {uri.data(), uri.size()}) >
+        0);
 }

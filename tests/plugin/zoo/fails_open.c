@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "zoo.h"
-static weft_status zoo_open(const weft_host *host, weft_plugin **out, weft_err *err) {
+static weft_status zoo_open(const weft_host* host, weft_plugin** out, weft_err* err) {
   (void)host, (void)out;
   memset(err->msg, 'x', sizeof err->msg);
   memcpy(err->msg, "\033[2Jno", 6);

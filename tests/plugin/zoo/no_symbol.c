@@ -3,5 +3,5 @@
 #define ZOO_OWN_ENTRY
 #include "zoo.h"
 WEFT_NOTE("no_symbol", "1.0.0");
-const weft_desc *weft_another_symbol(void);
-const weft_desc *weft_another_symbol(void) { return &zoo_desc; }
+const weft_desc* weft_another_symbol(void);
+const weft_desc* weft_another_symbol(void) { return &zoo_desc; }

@@ -5,5 +5,6 @@
 
 #include "zoo.h"
 static weft_status zoo_open(const weft_host*, weft_plugin**, weft_err* err) {
-  return weft::fence(err, [] { weft::fail(WEFT_E_CONFIG, "depth: expected 1 to %d, came %d; lower it", 64, 65); });
+  return weft::fence(
+      err, [] { weft::fail(WEFT_E_CONFIG, "depth: expected 1 to %d, came %d; lower it", 64, 65); });
 }

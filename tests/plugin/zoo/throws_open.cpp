@@ -3,4 +3,6 @@
 #define ZOO throws_open
 #define ZOO_OWN_OPEN
 #include "zoo.h"
-static weft_status zoo_open(const weft_host*, weft_plugin**, weft_err*) { throw std::runtime_error("no tide today"); }
+static weft_status zoo_open(const weft_host*, weft_plugin**, weft_err*) {
+  throw std::runtime_error("no tide today");
+}

@@ -1,4 +1,5 @@
 /* One interface offered twice. */
 #define ZOO twice_interface
-#define ZOO_INTERFACES {ZOO_ID, &zoo_table.head, ZOO_LIFE, zoo_keys}, {ZOO_ID, &zoo_table.head, ZOO_LIFE, zoo_keys},
+#define ZOO_INTERFACES \
+  {ZOO_ID, &zoo_table.head, ZOO_LIFE, zoo_keys}, {ZOO_ID, &zoo_table.head, ZOO_LIFE, zoo_keys},
 #include "zoo.h"

@@ -88,7 +88,8 @@ TEST_CASE("fields of the note are checked") {
   r = good_record();
   r.payload.abi_major = 0;
   CHECK(read(file_with(bytes_of_record(r))) ==
-        "note ABI major: expected 1, came 0 (plugin built for ABI 0.0); rebuild the plugin with this weft's headers");
+        "note ABI major: expected 1, came 0 (plugin built for ABI 0.0); rebuild the plugin with "
+        "this weft's headers");
   r = good_record();
   r.payload_size = 8;
   Bytes small = bytes_of_record(r);
@@ -106,16 +107,19 @@ TEST_CASE("fields of the note are checked") {
   CHECK(read(file_with(bytes_of_record(r))).find("came \"(no end)\"") != std::string::npos);
   r = good_record();
   r.payload.version[0] = '\x1b';
-  CHECK(read(file_with(bytes_of_record(r))).starts_with("note version text: expected printable text"));
+  CHECK(read(file_with(bytes_of_record(r)))
+            .starts_with("note version text: expected printable text"));
 }
 
 TEST_CASE("sizes that lie are caught") {
   weft_note_record r = good_record();
   r.payload_size = 0xFFFFFFFFu;
-  CHECK(read(file_with(bytes_of_record(r))).starts_with("ELF note: expected it to end within its segment"));
+  CHECK(read(file_with(bytes_of_record(r)))
+            .starts_with("ELF note: expected it to end within its segment"));
   r = good_record();
   r.owner_size = 0xFFFFFFFFu;
-  CHECK(read(file_with(bytes_of_record(r))).starts_with("ELF note: expected it to end within its segment"));
+  CHECK(read(file_with(bytes_of_record(r)))
+            .starts_with("ELF note: expected it to end within its segment"));
   Bytes file = file_with(bytes_of_record(good_record()));
   Elf64_Ehdr h;
   std::memcpy(&h, file.data(), sizeof h);
@@ -128,12 +132,14 @@ TEST_CASE("sizes that lie are caught") {
   CHECK(read(file).starts_with("ELF program headers: expected 1 to 128 of 56 bytes, came 129"));
 }
 
-TEST_CASE("a real plugin cut anywhere or with any early byte changed is read or refused, never more") {
+TEST_CASE(
+    "a real plugin cut anywhere or with any early byte changed is read or refused, never more") {
   std::ifstream in(WEFT_PLUGIN_DIR "/example_null.so", std::ios::binary);
   const Bytes whole((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   REQUIRE(read(whole) == "example_null 1.0.0");
   for (size_t n = 0; n < std::min<size_t>(whole.size(), 3000); ++n) {
-    const std::string text = read(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)));
+    const std::string text =
+        read(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)));
     REQUIRE(!text.empty());
     REQUIRE(text != "example_null 1.0.0");  // too short to be whole
   }

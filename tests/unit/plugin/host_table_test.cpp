@@ -16,7 +16,9 @@ namespace {
 
 // A kernel set of four kernels; launches say which one ran through their status.
 template <int Code>
-weft_status launch(const void*, weft_err*) { return Code; }
+weft_status launch(const void*, weft_err*) {
+  return Code;
+}
 weft_status plan(const void*, weft_plan*, weft_err*) { return WEFT_OK; }
 
 std::vector<weft_kernel> g_kernels;
@@ -45,7 +47,8 @@ const weft_kernels_v1 kTable = {
       *out = g_kernels[i];
       return WEFT_OK;
     },
-    [](weft_plugin*, const weft_weight* w, uint32_t* layout, uint64_t* bytes, uint64_t* scale_bytes) -> weft_status {
+    [](weft_plugin*, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
+       uint64_t* scale_bytes) -> weft_status {
       *layout = 7;
       *bytes = w->n * w->k;
       *scale_bytes = 0;
@@ -85,7 +88,8 @@ TEST_CASE("every pointer in the host table is set") {
 TEST_CASE("memory is zeroed, aligned, counted, and given back") {
   auto host = HostTable::make({});
   const weft_host* t = host->table();
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{100}, uint64_t{4096}, uint64_t{2} << 20, (uint64_t{5} << 20) + 13}) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{100}, uint64_t{4096},
+                               uint64_t{2} << 20, (uint64_t{5} << 20) + 13}) {
     for (const uint64_t align : {uint64_t{64}, uint64_t{4096}, uint64_t{4} << 20}) {
       CAPTURE(bytes);
       CAPTURE(align);
@@ -138,7 +142,9 @@ TEST_CASE("clock, wake and threads come from the options") {
   CHECK(woken == 9);
   CHECK(t->threads(t) == 3);
   uint32_t ran[3] = {0, 0, 0};
-  t->run(t, [](void* ctx, uint32_t part, uint32_t) { static_cast<uint32_t*>(ctx)[part] = part + 1; }, ran, 3);
+  t->run(
+      t, [](void* ctx, uint32_t part, uint32_t) { static_cast<uint32_t*>(ctx)[part] = part + 1; },
+      ran, 3);
   CHECK(ran[0] + ran[1] + ran[2] == 6);
   auto plain = HostTable::make({});
   CHECK(plain->table()->now_ns(plain->table()) > 0);
@@ -185,7 +191,8 @@ TEST_CASE("metrics add up, and their number is bounded") {
   CHECK(values[1].value == 7);
   CHECK(values[1].plugin == "tide");
   uint64_t accepted = 2;
-  for (int i = 0; i < 300; ++i) accepted += t->metric(t, ("m" + std::to_string(i)).c_str(), 1, "") != 0 ? 1 : 0;
+  for (int i = 0; i < 300; ++i)
+    accepted += t->metric(t, ("m" + std::to_string(i)).c_str(), 1, "") != 0 ? 1 : 0;
   CHECK(accepted == HostTable::kMetricsMax);
 }
 
@@ -197,7 +204,11 @@ TEST_CASE("the best kernel under the limit is found") {
   const struct {
     const char* isa_max;
     weft_status gemm;
-  } cases[] = {{"", 103}, {"ref", 100}, {"avx2", 102}, {"avx512", 103}, {"amx", 103}};  // amx cannot run here: score -1
+  } cases[] = {{"", 103},
+               {"ref", 100},
+               {"avx2", 102},
+               {"avx512", 103},
+               {"amx", 103}};  // amx cannot run here: score -1
   for (const auto& c : cases) {
     CAPTURE(std::string(c.isa_max));
     REQUIRE(host->use_kernels(&kTable, nullptr, c.isa_max).ok());
@@ -230,7 +241,9 @@ TEST_CASE("kernel sets with holes are refused") {
         "isa_max: expected ref, avx2, avx512, avx512_bf16, amx or nothing, came \"avx9\"");
   g_kernels[0].score = 0;
   g_kernels.erase(g_kernels.begin());
-  CHECK(host->use_kernels(&kTable, nullptr, "").error().message.find("expected a variant \"ref\"") != std::string::npos);
+  CHECK(
+      host->use_kernels(&kTable, nullptr, "").error().message.find("expected a variant \"ref\"") !=
+      std::string::npos);
   g_kernels = sound_kernels();
   g_kernels[2].launch = nullptr;
   CHECK(host->use_kernels(&kTable, nullptr, "").error().message ==
@@ -242,7 +255,8 @@ TEST_CASE("kernel sets with holes are refused") {
 TEST_CASE("thread labels answer plugins") {
   auto host = HostTable::make({});
   const weft_host* t = host->table();
-  const auto* threads = static_cast<const weft_host_threads_v1*>(t->extension(t, WEFT_HOST_THREADS_ID));
+  const auto* threads =
+      static_cast<const weft_host_threads_v1*>(t->extension(t, WEFT_HOST_THREADS_ID));
   REQUIRE(threads != nullptr);
   CHECK(threads->labels(t) == 0);
   CHECK(threads->is_engine_thread(t) == 0);
@@ -257,7 +271,8 @@ TEST_CASE("thread labels answer plugins") {
 
 TEST_CASE("error texts are cut between characters") {
   weft_err err = make_err();
-  const std::string text = std::string(494, 'a') + "\xc3\xa4 and more";  // the two bytes of one letter straddle the end
+  const std::string text =
+      std::string(494, 'a') + "\xc3\xa4 and more";  // the two bytes of one letter straddle the end
   CHECK(put_err(&err, WEFT_E_IO, text) == WEFT_E_IO);
   CHECK(std::string(err.msg) == std::string(494, 'a'));
   CHECK(put_err(nullptr, WEFT_E_IO, "x") == WEFT_E_IO);

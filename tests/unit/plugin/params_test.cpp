@@ -41,19 +41,27 @@ TEST_CASE("settings are typed, defaults filled in, absent optional ones left out
 }
 
 TEST_CASE("mistakes are named with a remedy") {
-  CHECK(error_of({{"root", "/"}, {"treads", "2"}}) == "setting \"treads\" is unknown; did you mean \"threads\"? (Threads.)");
-  CHECK(error_of({{"threads", "2"}}) == "setting \"root\": expected a value, came none; set it (Directory.)");
-  CHECK(error_of({{"root", "/"}, {"root", "/"}}) == "setting \"root\": expected once, came twice; remove one");
-  CHECK(error_of({{"root", "/"}, {"threads", "2x"}}) == "setting \"threads\": expected a whole number, came \"2x\"");
+  CHECK(error_of({{"root", "/"}, {"treads", "2"}}) ==
+        "setting \"treads\" is unknown; did you mean \"threads\"? (Threads.)");
+  CHECK(error_of({{"threads", "2"}}) ==
+        "setting \"root\": expected a value, came none; set it (Directory.)");
+  CHECK(error_of({{"root", "/"}, {"root", "/"}}) ==
+        "setting \"root\": expected once, came twice; remove one");
+  CHECK(error_of({{"root", "/"}, {"threads", "2x"}}) ==
+        "setting \"threads\": expected a whole number, came \"2x\"");
   CHECK(error_of({{"root", "/"}, {"threads", "99999999999999999999"}}) ==
         "setting \"threads\": expected a whole number, came \"99999999999999999999\"");
-  CHECK(error_of({{"root", "/"}, {"direct", "yes"}}) == "setting \"direct\": expected true or false, came \"yes\"");
-  CHECK(error_of({{"root", "/"}, {"ratio", "nan"}}) == "setting \"ratio\": expected a finite number, came \"nan\"");
+  CHECK(error_of({{"root", "/"}, {"direct", "yes"}}) ==
+        "setting \"direct\": expected true or false, came \"yes\"");
+  CHECK(error_of({{"root", "/"}, {"ratio", "nan"}}) ==
+        "setting \"ratio\": expected a finite number, came \"nan\"");
   CHECK(error_of({{"root", "/"}, {"cache", ""}}) ==
         "setting \"cache\": expected a size such as 4096, 64MiB or 1.5GB, came \"\"");
-  CHECK(error_of({{"root", "/"}, {"timeout", "250"}}) ==
-        "setting \"timeout\": expected a duration with its unit such as 250ms or 30s, came \"250\"");
-  CHECK(error_of({{"any", "1"}}, nullptr) == "setting \"any\": this interface has no settings; remove it");
+  CHECK(
+      error_of({{"root", "/"}, {"timeout", "250"}}) ==
+      "setting \"timeout\": expected a duration with its unit such as 250ms or 30s, came \"250\"");
+  CHECK(error_of({{"any", "1"}}, nullptr) ==
+        "setting \"any\": this interface has no settings; remove it");
   CHECK(error_of({}, nullptr) == "fine");
 }
 
@@ -61,14 +69,22 @@ TEST_CASE("sizes and durations") {
   const struct {
     const char* text;
     int64_t value;
-  } sizes[] = {{"0", 0},       {"4096", 4096},        {"12 B", 12},           {"1KB", 1000},
-               {"1KiB", 1024}, {"64MiB", 64 << 20},   {"1.5GB", 1500000000},  {"2TiB", int64_t{2} << 40},
-               {"9007199254740993", 9007199254740993}, {"0.5KiB", 512}};
+  } sizes[] = {{"0", 0},
+               {"4096", 4096},
+               {"12 B", 12},
+               {"1KB", 1000},
+               {"1KiB", 1024},
+               {"64MiB", 64 << 20},
+               {"1.5GB", 1500000000},
+               {"2TiB", int64_t{2} << 40},
+               {"9007199254740993", 9007199254740993},
+               {"0.5KiB", 512}};
   for (const auto& s : sizes) {
     CAPTURE(std::string(s.text));
     CHECK(*parse_size(s.text) == s.value);
   }
-  for (const char* bad : {"", "-1", "1 kib", "MiB", "1e3", "8388608TiB", "99999999999999999999", "1.5.5GB", "0x10", "inf", "nan"}) {
+  for (const char* bad : {"", "-1", "1 kib", "MiB", "1e3", "8388608TiB", "99999999999999999999",
+                          "1.5.5GB", "0x10", "inf", "nan"}) {
     CAPTURE(std::string(bad));
     CHECK(!parse_size(bad).ok());
   }

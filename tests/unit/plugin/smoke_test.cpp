@@ -1,4 +1,5 @@
-// The plugin directory of this build: every plugin there loads, opens and closes, and example_null serves zeros.
+// The plugin directory of this build: every plugin there loads, opens and closes, and example_null
+// serves zeros.
 #include <doctest/doctest.h>
 #include <weft/storage.h>
 
@@ -29,11 +30,13 @@ TEST_CASE("example_null loads, reads zeros and reports a short object") {
   info.struct_size = sizeof info;
   weft_err err{};
   err.struct_size = sizeof err;
-  REQUIRE(storage->open_object(instance->get(), {uri.data(), uri.size()}, &object, &info, &err) == WEFT_OK);
+  REQUIRE(storage->open_object(instance->get(), {uri.data(), uri.size()}, &object, &info, &err) ==
+          WEFT_OK);
   CHECK(info.size == 100);
   std::array<char, 100> buffer;
   buffer.fill('x');
-  const weft_io reads[] = {{1, object, 0, 100, buffer.data(), WEFT_MEM_HOST, 0}, {2, object, 50, 51, buffer.data(), 0, 0}};
+  const weft_io reads[] = {{1, object, 0, 100, buffer.data(), WEFT_MEM_HOST, 0},
+                           {2, object, 50, 51, buffer.data(), 0, 0}};
   CHECK(storage->submit(instance->get(), reads, 2) == 2);
   std::array<weft_done, 4> done{};
   REQUIRE(storage->reap(instance->get(), done.data(), 4, 0) == 2);
@@ -44,5 +47,6 @@ TEST_CASE("example_null loads, reads zeros and reports a short object") {
   storage->close_object(instance->get(), object);
   CHECK(*instance->drain(0));
   const std::string huge = "null:1048577";
-  CHECK(storage->open_object(instance->get(), {huge.data(), huge.size()}, &object, &info, &err) == WEFT_E_CONFIG);
+  CHECK(storage->open_object(instance->get(), {huge.data(), huge.size()}, &object, &info, &err) ==
+        WEFT_E_CONFIG);
 }

@@ -61,10 +61,12 @@ TEST_CASE("many short jobs of changing width see the results of the jobs before"
   for (uint32_t round = 0; round < 3000; ++round) {
     const uint32_t parts = 1 + round % 4;
     chain.before = expected;
-    pool.run([](void* ctx, uint32_t part, uint32_t) {
-      auto& c = *static_cast<Chain*>(ctx);
-      c.value[part] = c.before + part + 1;
-    }, &chain, parts);
+    pool.run(
+        [](void* ctx, uint32_t part, uint32_t) {
+          auto& c = *static_cast<Chain*>(ctx);
+          c.value[part] = c.before + part + 1;
+        },
+        &chain, parts);
     for (uint32_t part = 0; part < parts; ++part) expected = std::max(expected, chain.value[part]);
   }
   uint64_t sum = 0;
@@ -78,10 +80,12 @@ TEST_CASE("part 0 runs on the caller and threads carry the kernel label") {
     std::thread::id id[2];
     uint32_t labels[2] = {0, 0};
   } seen;
-  pool.run([](void* ctx, uint32_t part, uint32_t) {
-    static_cast<Seen*>(ctx)->id[part] = std::this_thread::get_id();
-    static_cast<Seen*>(ctx)->labels[part] = ThreadLabel::current();
-  }, &seen, 2);
+  pool.run(
+      [](void* ctx, uint32_t part, uint32_t) {
+        static_cast<Seen*>(ctx)->id[part] = std::this_thread::get_id();
+        static_cast<Seen*>(ctx)->labels[part] = ThreadLabel::current();
+      },
+      &seen, 2);
   CHECK(seen.id[0] == std::this_thread::get_id());
   CHECK(seen.id[1] != std::this_thread::get_id());
   CHECK(seen.labels[0] == WEFT_THREAD_KERNEL);
@@ -95,10 +99,12 @@ TEST_CASE("a nested call and a second caller run their parts themselves") {
     ThreadPool* pool;
     std::atomic<uint32_t> inner{0};
   } nest{&pool};
-  pool.run([](void* ctx, uint32_t, uint32_t) {
-    auto& n = *static_cast<Nest*>(ctx);
-    n.pool->run([](void* c, uint32_t, uint32_t) { ++static_cast<Nest*>(c)->inner; }, &n, 5);
-  }, &nest, 3);
+  pool.run(
+      [](void* ctx, uint32_t, uint32_t) {
+        auto& n = *static_cast<Nest*>(ctx);
+        n.pool->run([](void* c, uint32_t, uint32_t) { ++static_cast<Nest*>(c)->inner; }, &n, 5);
+      },
+      &nest, 3);
   CHECK(nest.inner == 15);
 
   std::vector<std::thread> callers;
