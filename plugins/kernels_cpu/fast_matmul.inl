@@ -35,17 +35,13 @@ inline Mxfp4Row weight_row_at<Mxfp4Row>(const weft_weight &w, uint64_t n) {
   return {weight_row(w, n), scale_row(w, n)};
 }
 
-// M x N dot products over K. This is where the order along K is fixed: whatever M and N are, each result is one chain of
-// fused multiply-adds per lane with K ascending, then sum().
+// M x N dot products over columns begin .. end (begin a multiple of kLanes), continuing the accumulators in `acc`. This is
+// where the order along K is fixed: whatever M and N are and however K is cut into calls, each result is one chain of fused
+// multiply-adds per lane with K ascending, closed by sum().
 template <int M, int N, class Row>
-inline void dot_tile(const float *const *x, const Row *w, uint64_t k_end, float (*out)[N]) {
-  V acc[M][N];
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m)
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) acc[m][n] = zero();
-  uint64_t k = 0;
-  for (; k + kLanes <= k_end; k += kLanes) {
+inline void dot_tile(const float *const *x, const Row *w, uint64_t begin, uint64_t end, V (&acc)[M][N]) {
+  uint64_t k = begin;
+  for (; k + kLanes <= end; k += kLanes) {
     V xs[M];
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) xs[m] = load(x[m] + k);
@@ -56,19 +52,14 @@ inline void dot_tile(const float *const *x, const Row *w, uint64_t k_end, float 
       for (int m = 0; m < M; ++m) acc[m][n] = fma(xs[m], ws, acc[m][n]);
     }
   }
-  if (k < k_end) {
-    const uint32_t lanes = static_cast<uint32_t>(k_end - k);
+  if (k == end) return;
+  const uint32_t lanes = static_cast<uint32_t>(end - k);
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      const V ws = w[n].at_n(k, lanes);
+  for (int n = 0; n < N; ++n) {
+    const V ws = w[n].at_n(k, lanes);
 #pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) acc[m][n] = fma(load_n(x[m] + k, lanes), ws, acc[m][n]);
-    }
+    for (int m = 0; m < M; ++m) acc[m][n] = fma(load_n(x[m] + k, lanes), ws, acc[m][n]);
   }
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m)
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) out[m][n] = sum(acc[m][n]);
 }
 
 // Outputs that share their decoded weight rows.
@@ -86,10 +77,16 @@ template <int M, int N, class Row, class Put>
 inline void tile_rows(const Rows &x, uint64_t r, const Row *w, uint64_t k, uint32_t first, const Put &put) {
   const float *xs[M];
   for (int m = 0; m < M; ++m) xs[m] = x.at(r + static_cast<uint64_t>(m));
-  float out[M][N];
-  dot_tile<M, N>(xs, w, k, out);
+  V acc[M][N];
+#pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
-    for (int n = 0; n < N; ++n) put(r + static_cast<uint64_t>(m), first + static_cast<uint32_t>(n), out[m][n]);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[m][n] = zero();
+  dot_tile<M, N>(xs, w, 0, k, acc);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) put(r + static_cast<uint64_t>(m), first + static_cast<uint32_t>(n), sum(acc[m][n]));
 }
 
 // put(row, j, value) for every row of x and j < count, where value = x[row] . w[j].
@@ -110,47 +107,94 @@ inline void dot_rows(const Rows &x, uint64_t n_rows, const Row *w, uint32_t coun
   }
 }
 
-// Rows from which on decoding a panel once into scratch beats decoding it again for every row tile. Decoding is exact, so
-// both ways give the same bits.
-constexpr uint64_t kDecodeFrom = 2 * kTileRows;
-
 template <class Row>
-inline void decode_row(const Row &row, uint64_t k, float *out) {
-  uint64_t c = 0;
-  for (; c + kLanes <= k; c += kLanes) store(out + c, row.at(c));
-  if (c < k) store_n(out + c, row.at_n(c, static_cast<uint32_t>(k - c)), static_cast<uint32_t>(k - c));
+inline void decode_row(const Row &row, uint64_t begin, uint64_t end, float *out) {
+  uint64_t c = begin;
+  for (; c + kLanes <= end; c += kLanes, out += kLanes) store(out, row.at(c));
+  if (c < end) store_n(out, row.at_n(c, static_cast<uint32_t>(end - c)), static_cast<uint32_t>(end - c));
 }
 
-template <class Row, bool Decode, class Put>
+// With this many rows a panel is decoded once and used for all of them, kBlockK columns at a time so that it stays in the
+// first-level cache; the accumulators of up to kBlockRows rows wait in scratch between the blocks. Decoding is exact, so
+// this gives the same bits as the direct way.
+constexpr uint64_t kBlockFrom = 2 * kTileRows;
+constexpr uint64_t kBlockRows = 64;
+constexpr uint64_t kBlockK = 512;
+constexpr uint64_t kPanelScratch = kPanel * kBlockK + kBlockRows * kPanel * kLanes;  // floats
+
+template <int M, int N>
+inline void block_tile(const Rows &x, uint64_t r, const F32Row *w, uint64_t k0, uint64_t k1, float *partial) {
+  const float *xs[M];
+  for (int m = 0; m < M; ++m) xs[m] = x.at(r + static_cast<uint64_t>(m)) + k0;
+  V acc[M][N];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[m][n] = k0 == 0 ? zero() : load(partial + (m * kPanel + n) * kLanes);
+  dot_tile<M, N>(xs, w, 0, k1 - k0, acc);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) store(partial + (m * kPanel + n) * kLanes, acc[m][n]);
+}
+
+template <int M>
+inline void block_row(const Rows &x, uint64_t r, const F32Row *w, uint32_t count, uint64_t k0, uint64_t k1, float *partial) {
+  uint32_t j = 0;
+  for (; j + kTileCols <= count; j += kTileCols) block_tile<M, kTileCols>(x, r, w + j, k0, k1, partial + j * kLanes);
+  for (; j < count; ++j) block_tile<M, 1>(x, r, w + j, k0, k1, partial + j * kLanes);
+}
+
+template <class Row, class Put>
+inline void blocked_panel(const Rows &x, uint64_t n_rows, const Row *rows, uint32_t count, uint64_t k, float *scratch,
+                          const Put &put) {
+  float *decoded = scratch, *partial = scratch + kPanel * kBlockK;
+  for (uint64_t r0 = 0; r0 < n_rows; r0 += kBlockRows) {
+    const uint64_t r1 = r0 + kBlockRows < n_rows ? r0 + kBlockRows : n_rows;
+    for (uint64_t k0 = 0; k0 < k; k0 += kBlockK) {
+      const uint64_t k1 = k0 + kBlockK < k ? k0 + kBlockK : k;
+      F32Row block[kPanel];
+      for (uint32_t j = 0; j < count; ++j) {
+        block[j] = {decoded + j * kBlockK};
+        decode_row(rows[j], k0, k1, decoded + j * kBlockK);
+      }
+      uint64_t r = r0;
+      for (; r + kTileRows <= r1; r += kTileRows)
+        block_row<kTileRows>(x, r, block, count, k0, k1, partial + (r - r0) * kPanel * kLanes);
+      for (; r < r1; ++r) block_row<1>(x, r, block, count, k0, k1, partial + (r - r0) * kPanel * kLanes);
+    }
+    for (uint64_t r = r0; r < r1; ++r)
+      for (uint32_t j = 0; j < count; ++j) put(r, j, sum(load(partial + ((r - r0) * kPanel + j) * kLanes)));
+  }
+}
+
+template <class Row, class Put>
 inline void panel_of(const Rows &x, uint64_t n_rows, const weft_weight &w, uint64_t first, uint32_t count, float *scratch,
                      const Put &put) {
   Row rows[kPanel];
   for (uint32_t j = 0; j < count; ++j) rows[j] = weight_row_at<Row>(w, first + j);
-  if (!Decode || n_rows < kDecodeFrom) return dot_rows(x, n_rows, rows, count, w.k, put);
-  F32Row decoded[kPanel];
-  for (uint32_t j = 0; j < count; ++j) {
-    decode_row(rows[j], w.k, scratch + j * w.k);
-    decoded[j] = {scratch + j * w.k};
-  }
-  dot_rows(x, n_rows, decoded, count, w.k, put);
+  if (n_rows < kBlockFrom)
+    dot_rows(x, n_rows, rows, count, w.k, put);
+  else
+    blocked_panel(x, n_rows, rows, count, w.k, scratch, put);
 }
 
-// Outputs first .. first+count-1 (count <= kPanel) of x w^T. scratch: kPanel * w.k floats.
+// Outputs first .. first+count-1 (count <= kPanel) of x w^T. scratch: kPanelScratch floats, unused below kBlockFrom rows.
 template <class Put>
 inline void panel(const Rows &x, uint64_t n_rows, const weft_weight &w, uint64_t first, uint32_t count, float *scratch,
                   const Put &put) {
   switch (w.dtype) {
-    case WEFT_BF16: return panel_of<Bf16Row, true>(x, n_rows, w, first, count, scratch, put);
-    case WEFT_MXFP4: return panel_of<Mxfp4Row, true>(x, n_rows, w, first, count, scratch, put);
-    default: return panel_of<F32Row, false>(x, n_rows, w, first, count, scratch, put);
+    case WEFT_BF16: return panel_of<Bf16Row>(x, n_rows, w, first, count, scratch, put);
+    case WEFT_MXFP4: return panel_of<Mxfp4Row>(x, n_rows, w, first, count, scratch, put);
+    default: return panel_of<F32Row>(x, n_rows, w, first, count, scratch, put);
   }
 }
 
 inline void decode_weight_row(const weft_weight &w, uint64_t n, float *out) {
   switch (w.dtype) {
-    case WEFT_BF16: return decode_row(weight_row_at<Bf16Row>(w, n), w.k, out);
-    case WEFT_MXFP4: return decode_row(weight_row_at<Mxfp4Row>(w, n), w.k, out);
-    default: return decode_row(weight_row_at<F32Row>(w, n), w.k, out);
+    case WEFT_BF16: return decode_row(weight_row_at<Bf16Row>(w, n), 0, w.k, out);
+    case WEFT_MXFP4: return decode_row(weight_row_at<Mxfp4Row>(w, n), 0, w.k, out);
+    default: return decode_row(weight_row_at<F32Row>(w, n), 0, w.k, out);
   }
 }
 
@@ -230,8 +274,8 @@ inline uint64_t panels(uint64_t n) { return (n + kPanel - 1) / kPanel; }
 }  // namespace
 
 Need gemm_need(const weft_op_gemm &op) {
-  if (op.w.dtype == WEFT_F32 || op.n_rows < kDecodeFrom) return {};
-  return {0, slab<float>(kPanel * op.w.k)};
+  if (op.n_rows < kBlockFrom) return {};
+  return {0, slab<float>(kPanelScratch)};
 }
 
 void gemm(const weft_op_gemm &op) {
@@ -356,8 +400,7 @@ Need moe_need(const weft_op_moe &op) {
   const uint64_t shared = slab<uint32_t>(op.n_local + uint64_t{1}) + slab<uint32_t>(op.n_local) +
                           2 * slab<uint32_t>(slots) + 2 * slab<float>(slots * op.w1[0].n) +
                           slab<float>(slots * op.w2[0].n);
-  const uint64_t widest = op.w1[0].k > op.w1[0].n ? op.w1[0].k : op.w1[0].n;
-  return {shared, slab<float>(kPanel * widest)};
+  return {shared, slab<float>(kPanelScratch)};
 }
 
 void moe(const weft_op_moe &op) {

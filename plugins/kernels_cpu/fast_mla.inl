@@ -18,7 +18,7 @@ inline void load_tokens(const weft_op_head &head, const weft_mla_pages &pages, u
     } else if (pages.dtype == WEFT_F32) {
       memcpy(out, row, width * sizeof(float));
     } else if (pages.dtype == WEFT_BF16) {
-      decode_row(Bf16Row{reinterpret_cast<const uint16_t *>(row)}, width, out);
+      decode_row(Bf16Row{reinterpret_cast<const uint16_t *>(row)}, 0, width, out);
     } else {
       for (uint64_t c = 0; c < width; ++c) out[c] = float_of_f8e4m3(row[c]);
     }
@@ -240,14 +240,20 @@ inline void prefill_head(const weft_op_mla &op, uint32_t seq, uint32_t h, uint8_
       const uint32_t block = n_rows - i < kQueryBlock ? static_cast<uint32_t>(n_rows - i) : kQueryBlock;
       const float *q = row_of(op.q, op.q_stride, first + i) + h * q_width;
       score_tile({q, op.q_stride, nullptr}, block, w.keys, q_width, n, q_width, op.scale, w.scores);
+      float *y = row_of(op.y, op.y_stride, first + i) + at;
+      float rescale[kQueryBlock];
       for (uint32_t j = 0; j < block; ++j) {
         const uint64_t seen = context + i + j + 1 - t;
         const uint32_t valid = seen < n ? static_cast<uint32_t>(seen) : n;
         float *scores = w.scores + j * kTokens;
-        const float rescale = w.softmax[i + j].take(scores, valid);
-        float *y = row_of(op.y, op.y_stride, first + i + j) + at;
-        mix({scores, 0, 1}, 1, valid, w.values, op.v_dim, op.v_dim, y, op.v_dim, &rescale);
+        rescale[j] = w.softmax[i + j].take(scores, valid);
+        if (valid < n) mix({scores, 0, 1}, 1, valid, w.values, op.v_dim, op.v_dim, y + j * op.y_stride, op.v_dim, rescale + j);
       }
+      // Rows that see the whole tile come last in a block and go together.
+      const uint64_t cut = context + i + 1 - t;  // tokens that the block's first row sees
+      const uint32_t whole = cut >= n ? 0 : n - cut < block ? static_cast<uint32_t>(n - cut) : block;
+      mix({w.scores + whole * kTokens, kTokens, 1}, block - whole, n, w.values, op.v_dim, op.v_dim, y + whole * op.y_stride,
+          op.y_stride, rescale + whole);
     }
   }
   for (uint32_t i = 0; i < n_rows; ++i) {
