@@ -1,5 +1,6 @@
-// Byte-pair merging of one piece: repeatedly merge the adjacent pair of lowest rank, leftmost on ties. Short pieces use
-// a scan per merge, long ones a heap with lazy deletion; both give the same result.
+// Byte-pair merging of one piece: repeatedly merge the adjacent pair of lowest rank, leftmost on
+// ties. Short pieces use a scan per merge, long ones a heap with lazy deletion; both give the same
+// result.
 //
 // Pure templates; a Scratch belongs to one thread at a time.
 #pragma once
@@ -32,11 +33,13 @@ namespace bpe_detail {
 
 template <class Pair>
 void merge_scan(std::vector<BpeScratch::Part>& parts, size_t end_byte, Pair&& pair) {
-  const auto end_of = [&](size_t i) { return i + 1 < parts.size() ? parts[i + 1].begin : end_byte; };
+  const auto end_of = [&](size_t i) {
+    return i + 1 < parts.size() ? parts[i + 1].begin : end_byte;
+  };
   const auto renew = [&](size_t i) {
-    parts[i].next = i + 1 < parts.size()
-                        ? pair(parts[i].begin, end_of(i), end_of(i + 1), parts[i].id, parts[i + 1].id)
-                        : PairMerge{};
+    parts[i].next = i + 1 < parts.size() ? pair(parts[i].begin, end_of(i), end_of(i + 1),
+                                                parts[i].id, parts[i + 1].id)
+                                         : PairMerge{};
   };
   for (size_t i = 0; i < parts.size(); ++i) renew(i);
   while (parts.size() > 1) {
@@ -56,7 +59,9 @@ struct HeapEntry {
   uint32_t left;   // index of the left part: its position in the piece, so ties go to the leftmost
   uint32_t right;  // index of the right part when the entry was made
   uint32_t stamp;  // sum of both parts' versions then
-  bool operator<(const HeapEntry& o) const { return rank != o.rank ? rank > o.rank : left > o.left; }
+  bool operator<(const HeapEntry& o) const {
+    return rank != o.rank ? rank > o.rank : left > o.left;
+  }
 };
 
 template <class Pair>
@@ -74,7 +79,8 @@ void merge_heap(std::vector<BpeScratch::Part>& parts, size_t end_byte, Pair&& pa
     const uint32_t right = next[left];
     if (right == kEnd) return;
     const size_t end = next[right] == kEnd ? end_byte : parts[next[right]].begin;
-    parts[left].next = pair(parts[left].begin, parts[right].begin, end, parts[left].id, parts[right].id);
+    parts[left].next =
+        pair(parts[left].begin, parts[right].begin, end, parts[left].id, parts[right].id);
     if (parts[left].next.rank != PairMerge::kNever)
       heap.push({parts[left].next.rank, left, right, version[left] + version[right]});
   };
@@ -102,8 +108,9 @@ void merge_heap(std::vector<BpeScratch::Part>& parts, size_t end_byte, Pair&& pa
 
 }  // namespace bpe_detail
 
-// scratch.parts holds the starting parts (one per byte); afterwards the merged ones. pair(begin, middle, end, left_id,
-// right_id) says whether [begin, middle) and [middle, end) merge, at which rank, into which id.
+// scratch.parts holds the starting parts (one per byte); afterwards the merged ones. pair(begin,
+// middle, end, left_id, right_id) says whether [begin, middle) and [middle, end) merge, at which
+// rank, into which id.
 template <class Pair>
 void bpe_merge(BpeScratch& scratch, size_t end_byte, Pair&& pair, size_t scan_max = kBpeScanMax) {
   if (scratch.parts.size() <= scan_max)

@@ -26,14 +26,17 @@ std::optional<int32_t> id_of(const JsonValue* v) {
   return static_cast<int32_t>(*id);
 }
 Error unsupported(std::string_view where, std::string_view what) {
-  return make_error(ErrorCode::kUnsupported, "{}: \"{}\" is not a byte-level BPE component that weft knows", where, what);
+  return make_error(ErrorCode::kUnsupported,
+                    "{}: \"{}\" is not a byte-level BPE component that weft knows", where, what);
 }
 Error invalid(std::string_view what) { return make_error(ErrorCode::kInvalid, "{}", what); }
 constexpr size_t kNestingMax = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<HfTokenizer>> HfTokenizer::create(const JsonValue& document) { return HfLoader(document).load(); }
+Result<std::unique_ptr<HfTokenizer>> HfTokenizer::create(const JsonValue& document) {
+  return HfLoader(document).load();
+}
 
 Result<std::unique_ptr<HfTokenizer>> HfLoader::load() {
   if (!document_.is_object()) return invalid("tokenizer.json must be an object");
@@ -56,7 +59,8 @@ Status HfLoader::read_model() {
   const std::string type = string_at(model, "type");
   if (type != "BPE") return unsupported("model.type", type);
   for (const char* key : {"unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
-    if (!string_at(model, key).empty()) return unsupported(std::string("model.") + key, string_at(model, key));
+    if (!string_at(model, key).empty())
+      return unsupported(std::string("model.") + key, string_at(model, key));
   if (flag_at(model, "byte_fallback", false)) return unsupported("model.byte_fallback", "true");
   t_->ignore_merges_ = flag_at(model, "ignore_merges", false);
   WEFT_TRY(read_vocab(*model));
@@ -65,12 +69,14 @@ Status HfLoader::read_model() {
 
 Status HfLoader::read_vocab(const JsonValue& model) {
   const JsonValue* vocab = get(&model, "vocab");
-  if (vocab == nullptr || !vocab->is_object()) return invalid("model.vocab must be an object of token -> id");
+  if (vocab == nullptr || !vocab->is_object())
+    return invalid("model.vocab must be an object of token -> id");
   t_->vocab_.reserve(vocab->members().size(), vocab->members().size() * 8);
   for (const auto& [symbols, value] : vocab->members()) {
     const auto id = id_of(&value);
-    if (!id) return invalid(fmt::format("model.vocab: the id of \"{}\" is not an integer in [0, {}]", symbols,
-                                        TokenTable::kIdMax));
+    if (!id)
+      return invalid(fmt::format("model.vocab: the id of \"{}\" is not an integer in [0, {}]",
+                                 symbols, TokenTable::kIdMax));
     t_->vocab_size_ = std::max(t_->vocab_size_, *id + 1);
     vocab_by_symbols_[symbols] = *id;
     std::string bytes;
@@ -99,7 +105,8 @@ Status HfLoader::read_merges(const JsonValue& model) {
     std::string left, right;
     if (item.is_string()) {
       const size_t space = item.as_string().find(' ');
-      if (space == std::string::npos) return invalid(fmt::format("model.merges[{}] has no space", rank));
+      if (space == std::string::npos)
+        return invalid(fmt::format("model.merges[{}] has no space", rank));
       left = item.as_string().substr(0, space);
       right = item.as_string().substr(space + 1);
     } else if (item.is_array() && item.items().size() == 2 && item.items()[0].is_string() &&
@@ -111,9 +118,11 @@ Status HfLoader::read_merges(const JsonValue& model) {
     }
     const auto l = vocab_by_symbols_.find(left), r = vocab_by_symbols_.find(right),
                m = vocab_by_symbols_.find(left + right);
-    if (l == vocab_by_symbols_.end() || r == vocab_by_symbols_.end() || m == vocab_by_symbols_.end())
-      return invalid(fmt::format("model.merges[{}]: \"{}\", \"{}\" or what they make is not in the vocabulary", rank,
-                                 left, right));
+    if (l == vocab_by_symbols_.end() || r == vocab_by_symbols_.end() ||
+        m == vocab_by_symbols_.end())
+      return invalid(
+          fmt::format("model.merges[{}]: \"{}\", \"{}\" or what they make is not in the vocabulary",
+                      rank, left, right));
     t_->merges_.add(l->second, r->second, {rank, m->second});
     ++rank;
   }
@@ -129,7 +138,8 @@ Status HfLoader::read_normalizer(const JsonValue* node, size_t depth) {
     return {};
   }
   const JsonValue* list = get(node, "normalizers");
-  if (type != "Sequence" || list == nullptr || !list->is_array()) return unsupported("normalizer.type", type);
+  if (type != "Sequence" || list == nullptr || !list->is_array())
+    return unsupported("normalizer.type", type);
   for (const JsonValue& item : list->items()) WEFT_TRY(read_normalizer(&item, depth + 1));
   return {};
 }
@@ -159,13 +169,15 @@ Status HfLoader::read_pre_tokenizer(const JsonValue* node, size_t depth) {
   HfTokenizer::Step step;
   if (type == "Sequence") {
     const JsonValue* list = get(node, "pretokenizers");
-    if (list == nullptr || !list->is_array()) return invalid("pre_tokenizer Sequence has no pretokenizers array");
+    if (list == nullptr || !list->is_array())
+      return invalid("pre_tokenizer Sequence has no pretokenizers array");
     for (const JsonValue& item : list->items()) WEFT_TRY(read_pre_tokenizer(&item, depth + 1));
     return {};
   }
   if (type == "Split") return read_split(*node);
   if (type == "Digits") {
-    step.pattern = flag_at(node, "individual_digits", false) ? SplitPattern::kDigitsSingle : SplitPattern::kDigitRuns;
+    step.pattern = flag_at(node, "individual_digits", false) ? SplitPattern::kDigitsSingle
+                                                             : SplitPattern::kDigitRuns;
   } else if (type == "ByteLevel") {
     step.kind = HfTokenizer::Step::kByteLevel;
     step.add_prefix_space = flag_at(node, "add_prefix_space", true);
@@ -192,7 +204,8 @@ Status HfLoader::read_added_tokens() {
     HfTokenizer::AddedToken token;
     const auto id = id_of(get(&item, "id"));
     token.content = string_at(&item, "content");
-    if (!id || token.content.empty()) return invalid("added_tokens: every token needs an id and content");
+    if (!id || token.content.empty())
+      return invalid("added_tokens: every token needs an id and content");
     token.id = *id;
     token.single_word = flag_at(&item, "single_word", false);
     token.lstrip = flag_at(&item, "lstrip", false);
@@ -216,7 +229,8 @@ Status HfLoader::read_added_tokens() {
 Status HfLoader::read_template(const JsonValue& node) {
   const JsonValue* single = get(&node, "single");
   const JsonValue* specials = get(&node, "special_tokens");
-  if (single == nullptr || !single->is_array()) return invalid("TemplateProcessing has no single array");
+  if (single == nullptr || !single->is_array())
+    return invalid("TemplateProcessing has no single array");
   bool after = false;
   std::vector<int32_t> front;
   for (const JsonValue& item : single->items()) {
@@ -230,7 +244,8 @@ Status HfLoader::read_template(const JsonValue& node) {
       return invalid(fmt::format("TemplateProcessing: special token \"{}\" has no ids", name));
     for (const JsonValue& value : ids->items()) {
       const auto id = id_of(&value);
-      if (!id) return invalid(fmt::format("TemplateProcessing: an id of \"{}\" is not an integer", name));
+      if (!id)
+        return invalid(fmt::format("TemplateProcessing: an id of \"{}\" is not an integer", name));
       (after ? t_->template_after_ : front).push_back(*id);
     }
   }
@@ -245,7 +260,8 @@ Status HfLoader::read_post_processor(const JsonValue* node, size_t depth) {
   if (type == "ByteLevel") return {};  // offsets only
   if (type == "TemplateProcessing") return read_template(*node);
   const JsonValue* list = get(node, "processors");
-  if (type != "Sequence" || list == nullptr || !list->is_array()) return unsupported("post_processor.type", type);
+  if (type != "Sequence" || list == nullptr || !list->is_array())
+    return unsupported("post_processor.type", type);
   for (const JsonValue& item : list->items()) WEFT_TRY(read_post_processor(&item, depth + 1));
   return {};
 }

@@ -1,4 +1,5 @@
-// Reads a tokenizer.json document into an HfTokenizer; see hf_tokenizer.h. Used once per load, one thread.
+// Reads a tokenizer.json document into an HfTokenizer; see hf_tokenizer.h. Used once per load, one
+// thread.
 #pragma once
 
 #include "text/hf_tokenizer.h"

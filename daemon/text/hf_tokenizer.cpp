@@ -130,7 +130,8 @@ std::vector<HfTokenizer::Piece> HfTokenizer::split_added(std::vector<Piece> piec
   return out;
 }
 
-void HfTokenizer::encode_into(std::string_view text, bool allow_special, std::vector<int32_t>* ids) const {
+void HfTokenizer::encode_into(std::string_view text, bool allow_special,
+                              std::vector<int32_t>* ids) const {
   Work work;
   std::vector<Piece> pieces;
   if (!text.empty()) pieces.push_back({std::string(text), -1});
@@ -152,7 +153,8 @@ void HfTokenizer::apply_step(const Step& step, std::vector<std::string>& pieces,
   for (std::string& piece : pieces) {
     if (step.kind == Step::kLiteral) {
       size_t done = 0;
-      for (size_t at = piece.find(step.literal); at != std::string::npos; at = piece.find(step.literal, done)) {
+      for (size_t at = piece.find(step.literal); at != std::string::npos;
+           at = piece.find(step.literal, done)) {
         if (at > done) out.push_back(piece.substr(done, at - done));
         out.push_back(step.literal);
         done = at + step.literal.size();
@@ -160,14 +162,16 @@ void HfTokenizer::apply_step(const Step& step, std::vector<std::string>& pieces,
       if (done < piece.size()) out.push_back(piece.substr(done));
       continue;
     }
-    if (step.kind == Step::kByteLevel && step.add_prefix_space && !piece.starts_with(' ')) piece.insert(0, 1, ' ');
+    if (step.kind == Step::kByteLevel && step.add_prefix_space && !piece.starts_with(' '))
+      piece.insert(0, 1, ' ');
     if (step.kind == Step::kByteLevel && !step.use_regex) {
       out.push_back(std::move(piece));
       continue;
     }
     work.points.assign(piece);
-    for_each_piece(step.pattern, work.points,
-                   [&](size_t begin, size_t end) { out.push_back(piece.substr(begin, end - begin)); });
+    for_each_piece(step.pattern, work.points, [&](size_t begin, size_t end) {
+      out.push_back(piece.substr(begin, end - begin));
+    });
   }
   pieces = std::move(out);
 }
@@ -179,7 +183,8 @@ void HfTokenizer::encode_text(std::string text, Work& work, std::vector<int32_t>
   for (const std::string& piece : pieces) encode_piece(piece, work, ids);
 }
 
-void HfTokenizer::encode_piece(std::string_view piece, Work& work, std::vector<int32_t>* ids) const {
+void HfTokenizer::encode_piece(std::string_view piece, Work& work,
+                               std::vector<int32_t>* ids) const {
   if (ignore_merges_) {
     if (const int32_t id = vocab_.find(piece); id != TokenTable::kNone) {
       ids->push_back(id);
@@ -190,10 +195,13 @@ void HfTokenizer::encode_piece(std::string_view piece, Work& work, std::vector<i
   parts.clear();
   for (size_t i = 0; i < piece.size(); ++i) {
     const int32_t id = byte_ids_[static_cast<uint8_t>(piece[i])];
-    if (id >= 0) parts.push_back({static_cast<uint32_t>(i), id, {}});  // bytes without a token never occur in UTF-8
+    if (id >= 0)
+      parts.push_back(
+          {static_cast<uint32_t>(i), id, {}});  // bytes without a token never occur in UTF-8
   }
-  bpe_merge(work.scratch, piece.size(),
-            [&](size_t, size_t, size_t, int32_t left, int32_t right) { return merges_.find(left, right); });
+  bpe_merge(work.scratch, piece.size(), [&](size_t, size_t, size_t, int32_t left, int32_t right) {
+    return merges_.find(left, right);
+  });
   for (const auto& part : parts) ids->push_back(part.id);
 }
 
@@ -203,7 +211,8 @@ void HfTokenizer::add_prompt_template(std::vector<int32_t>* ids) const {
 }
 
 std::string_view HfTokenizer::token_bytes(int32_t id) const {
-  if (const auto it = added_by_id_.find(id); it != added_by_id_.end()) return added_[it->second].content;
+  if (const auto it = added_by_id_.find(id); it != added_by_id_.end())
+    return added_[it->second].content;
   if (const auto it = odd_vocab_.find(id); it != odd_vocab_.end()) return it->second;
   return vocab_.bytes(id);
 }

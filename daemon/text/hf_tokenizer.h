@@ -1,5 +1,6 @@
-// Byte-level BPE from a tokenizer.json. Only what such tokenizers need is read; any component of another kind is an
-// error at load time, because guessing would give other ids than the model was trained on.
+// Byte-level BPE from a tokenizer.json. Only what such tokenizers need is read; any component of
+// another kind is an error at load time, because guessing would give other ids than the model was
+// trained on.
 //
 // Immutable after loading, any thread.
 #pragma once
@@ -21,7 +22,8 @@ namespace weft::text {
 class MergeTable {
  public:
   void reserve(size_t merges);
-  bool add(int32_t left, int32_t right, PairMerge merge);  // false: the pair is there already (the first one counts)
+  bool add(int32_t left, int32_t right,
+           PairMerge merge);  // false: the pair is there already (the first one counts)
   PairMerge find(int32_t left, int32_t right) const;
 
  private:
@@ -38,7 +40,8 @@ class HfTokenizer final : public Tokenizer {
   static Result<std::unique_ptr<HfTokenizer>> create(const JsonValue& document);
 
   // allow_special lets spellings of special added tokens through; other added tokens always count.
-  void encode_into(std::string_view text, bool allow_special, std::vector<int32_t>* ids) const override;
+  void encode_into(std::string_view text, bool allow_special,
+                   std::vector<int32_t>* ids) const override;
   void add_prompt_template(std::vector<int32_t>* ids) const override;
   std::string_view token_bytes(int32_t id) const override;
   bool is_special(int32_t id) const override;
@@ -74,7 +77,8 @@ class HfTokenizer final : public Tokenizer {
     BpeScratch scratch;
   };
   HfTokenizer() = default;
-  std::vector<Piece> split_added(std::vector<Piece> pieces, bool normalized, bool allow_special) const;
+  std::vector<Piece> split_added(std::vector<Piece> pieces, bool normalized,
+                                 bool allow_special) const;
   void encode_text(std::string text, Work& work, std::vector<int32_t>* ids) const;
   void encode_piece(std::string_view piece, Work& work, std::vector<int32_t>* ids) const;
   void apply_step(const Step& step, std::vector<std::string>& pieces, Work& work) const;
@@ -86,9 +90,10 @@ class HfTokenizer final : public Tokenizer {
   bool nfc_ = false;
   std::vector<Step> steps_;
   std::vector<AddedToken> added_;
-  SpecialMatcher matchers_[2][2];             // [normalized][special ones too]
-  std::map<int32_t, size_t> added_by_id_;     // index in added_
-  std::map<int32_t, std::string> odd_vocab_;  // vocabulary entries that are not written in the byte alphabet
+  SpecialMatcher matchers_[2][2];          // [normalized][special ones too]
+  std::map<int32_t, size_t> added_by_id_;  // index in added_
+  std::map<int32_t, std::string>
+      odd_vocab_;  // vocabulary entries that are not written in the byte alphabet
   std::vector<int32_t> template_before_;
   std::vector<int32_t> template_after_;
   int32_t vocab_size_ = 0;

@@ -9,14 +9,19 @@ namespace weft::text {
 
 Result<K3Markers> K3Markers::of(const Tokenizer& tokenizer) {
   K3Markers m;
-  const std::pair<std::string_view, int32_t*> wanted[] = {
-      {kOpen, &m.open},           {kClose, &m.close},           {kSep, &m.sep},
-      {kEndOfMsg, &m.end_of_msg}, {kMediaBegin, &m.media_begin}, {kMediaContent, &m.media_content},
-      {kMediaEnd, &m.media_end},  {kMediaPad, &m.media_pad}};
+  const std::pair<std::string_view, int32_t*> wanted[] = {{kOpen, &m.open},
+                                                          {kClose, &m.close},
+                                                          {kSep, &m.sep},
+                                                          {kEndOfMsg, &m.end_of_msg},
+                                                          {kMediaBegin, &m.media_begin},
+                                                          {kMediaContent, &m.media_content},
+                                                          {kMediaEnd, &m.media_end},
+                                                          {kMediaPad, &m.media_pad}};
   for (const auto& [name, place] : wanted) {
     const auto id = tokenizer.special_id(name);
     if (!id)
-      return make_error(ErrorCode::kInvalid, "the tokenizer has no special token {}; the K3 chat format needs it", name);
+      return make_error(ErrorCode::kInvalid,
+                        "the tokenizer has no special token {}; the K3 chat format needs it", name);
     *place = *id;
   }
   return m;
@@ -30,12 +35,46 @@ Result<K3Format> K3Format::create(const Tokenizer& tokenizer) {
        {kOpen, kClose, kSep, kEndOfMsg, kMediaBegin, kMediaContent, kMediaEnd, kMediaPad})
     format.specials_.add(name, *tokenizer.special_id(name));
 
-  // The segments every prompt repeats. What is not listed is encoded each time; the result is the same.
-  for (const char* constant :
-       {"message", "think", "response", "tools", "call", "argument", "json", " role", " type", " name", " tool",
-        " index", " key", "=\"", "\"", "system", "user", "assistant", "tool", "tool-declare", "thinking-effort",
-        "tool-choice", "response-format", "string", "number", "boolean", "null", "array", "object", "1", "2", "3", "4",
-        "5", "6", "7", "8", "9"})
+  // The segments every prompt repeats. What is not listed is encoded each time; the result is the
+  // same.
+  for (const char* constant : {"message",
+                               "think",
+                               "response",
+                               "tools",
+                               "call",
+                               "argument",
+                               "json",
+                               " role",
+                               " type",
+                               " name",
+                               " tool",
+                               " index",
+                               " key",
+                               "=\"",
+                               "\"",
+                               "system",
+                               "user",
+                               "assistant",
+                               "tool",
+                               "tool-declare",
+                               "thinking-effort",
+                               "tool-choice",
+                               "response-format",
+                               "string",
+                               "number",
+                               "boolean",
+                               "null",
+                               "array",
+                               "object",
+                               "1",
+                               "2",
+                               "3",
+                               "4",
+                               "5",
+                               "6",
+                               "7",
+                               "8",
+                               "9"})
     format.constants_.emplace(constant, tokenizer.encode(constant));
   for (const char* effort : {"low", "high", "max"}) {
     const std::string body = std::string(kEffortBody) + effort + "`.";
@@ -47,7 +86,8 @@ Result<K3Format> K3Format::create(const Tokenizer& tokenizer) {
   format.stop_ids_ = tokenizer.eos_ids();
   format.stop_ids_.push_back(format.markers_.end_of_msg);
   std::sort(format.stop_ids_.begin(), format.stop_ids_.end());
-  format.stop_ids_.erase(std::unique(format.stop_ids_.begin(), format.stop_ids_.end()), format.stop_ids_.end());
+  format.stop_ids_.erase(std::unique(format.stop_ids_.begin(), format.stop_ids_.end()),
+                         format.stop_ids_.end());
   return format;
 }
 
@@ -75,7 +115,8 @@ std::vector<int32_t> K3Format::encode(std::span<const Segment> segments) const {
   return ids;
 }
 
-Result<std::vector<int32_t>> K3Format::prompt_ids(const api::ChatRequest& request, std::span<const ImageInfo> images,
+Result<std::vector<int32_t>> K3Format::prompt_ids(const api::ChatRequest& request,
+                                                  std::span<const ImageInfo> images,
                                                   const RenderOptions& options) const {
   WEFT_ASSIGN(const std::vector<Segment> segments, render_k3(request, images, options));
   return encode(segments);
@@ -83,7 +124,8 @@ Result<std::vector<int32_t>> K3Format::prompt_ids(const api::ChatRequest& reques
 
 StartState K3Format::start_state(std::span<const int32_t> ids) const {
   constexpr size_t kTagMax = 8;
-  // The text of a continued message may follow the tag; any other marker means that nothing is open.
+  // The text of a continued message may follow the tag; any other marker means that nothing is
+  // open.
   size_t open = ids.size();
   while (open > 0) {
     const int32_t id = ids[--open];

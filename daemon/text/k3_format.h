@@ -1,8 +1,10 @@
-// The prompt format of Kimi K3: a request becomes a list of segments, each encoded on its own. Only segments written by
-// this code may hold special tokens; whatever a client sent is ordinary text, even when it spells a marker. The borders
-// of the segments are part of the format: merging across them would give ids the model never saw.
+// The prompt format of Kimi K3: a request becomes a list of segments, each encoded on its own. Only
+// segments written by this code may hold special tokens; whatever a client sent is ordinary text,
+// even when it spells a marker. The borders of the segments are part of the format: merging across
+// them would give ids the model never saw.
 //
-// Immutable after creation; every function may be called from any thread (encode is slow-lane work).
+// Immutable after creation; every function may be called from any thread (encode is slow-lane
+// work).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// An image of the request in the order of the parts: original pixel size and the number of feature rows it becomes.
+// An image of the request in the order of the parts: original pixel size and the number of feature
+// rows it becomes.
 struct ImageInfo {
   int64_t width = 0;
   int64_t height = 0;
@@ -52,9 +55,11 @@ struct K3Markers {
   static Result<K3Markers> of(const Tokenizer& tokenizer);
 };
 
-// Errors are the client's (kInvalid) and begin with the path of the field. With no `images` at all, image parts become
-// the text marker <|kimi_image_placeholder|>; otherwise there must be one entry per image part.
-Result<std::vector<Segment>> render_k3(const api::ChatRequest& request, std::span<const ImageInfo> images,
+// Errors are the client's (kInvalid) and begin with the path of the field. With no `images` at all,
+// image parts become the text marker <|kimi_image_placeholder|>; otherwise there must be one entry
+// per image part.
+Result<std::vector<Segment>> render_k3(const api::ChatRequest& request,
+                                       std::span<const ImageInfo> images,
                                        const RenderOptions& options = {});
 
 // Where the model's own text begins, from the end of the prompt.
@@ -67,7 +72,8 @@ class K3Format {
 
   std::vector<int32_t> encode(std::span<const Segment> segments) const;
   // Render and encode in one go.
-  Result<std::vector<int32_t>> prompt_ids(const api::ChatRequest& request, std::span<const ImageInfo> images,
+  Result<std::vector<int32_t>> prompt_ids(const api::ChatRequest& request,
+                                          std::span<const ImageInfo> images,
                                           const RenderOptions& options = {}) const;
   StartState start_state(std::span<const int32_t> prompt_ids) const;
 

@@ -31,7 +31,9 @@ Fit fit_closer(std::string_view text, std::string_view name, size_t* length) {
   for (const std::string_view part : {kClose, name, kSep}) {
     if (part != kClose) {
       size_t blanks = 0;
-      while (blanks < text.size() && std::string_view(" \t\r\n").find(text[blanks]) != std::string_view::npos) ++blanks;
+      while (blanks < text.size() &&
+             std::string_view(" \t\r\n").find(text[blanks]) != std::string_view::npos)
+        ++blanks;
       if (blanks > kBlankMax) return Fit::kNo;
       text.remove_prefix(blanks);
     }
@@ -46,8 +48,8 @@ Fit fit_closer(std::string_view text, std::string_view name, size_t* length) {
 }  // namespace
 
 bool K3Lexer::in_body() const {
-  return !machine_->in_tag() &&
-         (machine_->state() == K3Machine::State::kArgument || machine_->state() == K3Machine::State::kJson);
+  return !machine_->in_tag() && (machine_->state() == K3Machine::State::kArgument ||
+                                 machine_->state() == K3Machine::State::kJson);
 }
 
 void K3Lexer::feed(std::string_view text) {
@@ -82,7 +84,8 @@ size_t K3Lexer::lex_outside(std::string_view text) {
 }
 
 size_t K3Lexer::lex_body(std::string_view text) {
-  const std::string_view name = machine_->state() == K3Machine::State::kArgument ? "argument" : "json";
+  const std::string_view name =
+      machine_->state() == K3Machine::State::kArgument ? "argument" : "json";
   for (size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at + 1)) {
     size_t length = 0;
     const Fit f = fit_closer(text.substr(at), name, &length);
@@ -102,7 +105,8 @@ size_t K3Lexer::lex_body(std::string_view text) {
 }
 
 void K3Lexer::finish() {
-  // A whole closing marker with a part of its tag is an unfinished tag, which is dropped as everywhere else.
+  // A whole closing marker with a part of its tag is an unfinished tag, which is dropped as
+  // everywhere else.
   if (!(in_body() && held_.starts_with(kClose))) machine_->text(held_);
   held_.clear();
 }

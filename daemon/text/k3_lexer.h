@@ -1,6 +1,6 @@
-// Turns K3 output that arrives as text (engines that return strings, replay tools) into the events of K3Machine. The four
-// marker spellings become markers, except inside an argument or json body: there only the body's own closing tag counts,
-// because anything else may be data.
+// Turns K3 output that arrives as text (engines that return strings, replay tools) into the events
+// of K3Machine. The four marker spellings become markers, except inside an argument or json body:
+// there only the body's own closing tag counts, because anything else may be data.
 //
 // One per choice, used by the one thread that owns the choice.
 #pragma once
@@ -16,7 +16,8 @@ class K3Lexer {
  public:
   explicit K3Lexer(K3Machine* machine) : machine_(machine) {}
 
-  // Complete code points. What could still become a marker (or, in a body, the closing tag) is held back.
+  // Complete code points. What could still become a marker (or, in a body, the closing tag) is held
+  // back.
   void feed(std::string_view text);
   // An unfinished spelling is plain text: a real marker is one token and cannot be cut.
   void finish();

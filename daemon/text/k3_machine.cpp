@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kTagBytesMax = 8192;
 constexpr size_t kTagIndentMax = 8;
 constexpr std::string_view kBlank = " \t\r\n";
-constexpr std::string_view kNames[] = {"think", "response", "tools", "call", "argument", "json", "message"};
+constexpr std::string_view kNames[] = {"think",    "response", "tools",  "call",
+                                       "argument", "json",     "message"};
 
 // Tag text without the white space in front; false when there is too much of it.
 bool strip_indent(std::string_view* tag) {
@@ -53,7 +54,8 @@ void K3Machine::emit(api::Delta delta) {
 }
 
 void K3Machine::reasoning(std::string_view s) {
-  if (options_.promote_orphan_response && !content_started_ && complete_.empty()) reasoning_all_ += s;
+  if (options_.promote_orphan_response && !content_started_ && complete_.empty())
+    reasoning_all_ += s;
   if (options_.include_reasoning) emit({api::Delta::Kind::kReasoning, 0, {}, std::string(s), {}});
 }
 
@@ -66,33 +68,47 @@ void K3Machine::content(std::string_view s) {
   }
   content_started_ = true;
   reasoning_all_.clear();
-  emit({api::Delta::Kind::kContent, 0, {}, std::exchange(content_held_, {}) + std::string(s),
+  emit({api::Delta::Kind::kContent,
+        0,
+        {},
+        std::exchange(content_held_, {}) + std::string(s),
         std::exchange(content_entries_, {})});
 }
 
 void K3Machine::arguments(std::string text) {
   if (call_dropped_ || text.empty()) return;
-  emit({api::Delta::Kind::kToolArguments, static_cast<int32_t>(complete_.size()) - 1, {}, std::move(text), {}});
+  emit({api::Delta::Kind::kToolArguments,
+        static_cast<int32_t>(complete_.size()) - 1,
+        {},
+        std::move(text),
+        {}});
 }
 
 // Text outside tags, in the current state.
 void K3Machine::plain(std::string_view s) {
   if (s.empty()) return;
   switch (state_) {
-    case State::kThink: reasoning(s); break;
+    case State::kThink:
+      reasoning(s);
+      break;
     case State::kIdle:
       idle_held_ += s;
       if (is_blank(s)) return;  // the log-probabilities wait with the text
       state_ = State::kResponse;
       content(std::exchange(idle_held_, {}));
       break;
-    case State::kResponse: content(s); break;
+    case State::kResponse:
+      content(s);
+      break;
     case State::kArgument:
-    case State::kJson: arguments(call_.value(s)); break;
+    case State::kJson:
+      arguments(call_.value(s));
+      break;
     case State::kEpilogue:
     case State::kTools:
     case State::kCall:
-    case State::kDone: break;
+    case State::kDone:
+      break;
   }
   pending_entries_.clear();
 }
@@ -138,7 +154,8 @@ void K3Machine::marker(Marker m) {
   }
 }
 
-// A new marker inside a tag. The entry of the marker's own token, the last one, does not go with the text let go.
+// A new marker inside a tag. The entry of the marker's own token, the last one, does not go with
+// the text let go.
 void K3Machine::interrupt_tag() {
   if (collecting_ == Collecting::kNothing) return;
   std::vector<api::TokenLogprob> own;
@@ -157,7 +174,8 @@ void K3Machine::end_tag() {
   const size_t end = body.find_first_of(kBlank);
   const Tag tag{collecting_ == Collecting::kOpening, body.substr(0, end),
                 end == std::string_view::npos ? "" : body.substr(end)};
-  if (std::find(std::begin(kNames), std::end(kNames), tag.name) == std::end(kNames)) return abandon_tag(kSep);
+  if (std::find(std::begin(kNames), std::end(kNames), tag.name) == std::end(kNames))
+    return abandon_tag(kSep);
   if (state_ == State::kArgument || state_ == State::kJson) return tag_in_value(tag);
   tag_.clear();
   collecting_ = Collecting::kNothing;
@@ -167,8 +185,9 @@ void K3Machine::end_tag() {
 
 void K3Machine::tag_in_value(const Tag& tag) {
   const bool own = !tag.opening && tag.name == (state_ == State::kArgument ? "argument" : "json");
-  const bool ends = tag.opening ? tag.name == "argument" || tag.name == "call" || tag.name == "json"
-                                : tag.name == "call" || tag.name == "tools" || tag.name == "message";
+  const bool ends = tag.opening
+                        ? tag.name == "argument" || tag.name == "call" || tag.name == "json"
+                        : tag.name == "call" || tag.name == "tools" || tag.name == "message";
   if (!own && !ends) return abandon_tag(kSep);
   tag_.clear();
   collecting_ = Collecting::kNothing;
@@ -211,7 +230,8 @@ void K3Machine::close_tag(const Tag& tag) {
     if (state_ == State::kThink) go(State::kIdle);
   } else if (tag.name == "response") {
     if (state_ == State::kThink) orphan_ = true;
-    if (state_ == State::kThink || state_ == State::kIdle || state_ == State::kResponse) go(State::kEpilogue);
+    if (state_ == State::kThink || state_ == State::kIdle || state_ == State::kResponse)
+      go(State::kEpilogue);
   } else if (tag.name == "call") {
     if (state_ == State::kCall) go(State::kTools);
   } else if (tag.name == "tools") {
@@ -229,8 +249,11 @@ void K3Machine::open_call(std::string_view attributes) {
   if (call_dropped_) return;
   const size_t index = complete_.size();
   complete_.push_back(false);
-  emit({api::Delta::Kind::kToolOpen, static_cast<int32_t>(index), make_call_id(options_.call_id_seed, index),
-        tool->second, {}});
+  emit({api::Delta::Kind::kToolOpen,
+        static_cast<int32_t>(index),
+        make_call_id(options_.call_id_seed, index),
+        tool->second,
+        {}});
 }
 
 void K3Machine::close_value(bool cut) {
@@ -261,7 +284,11 @@ api::FinishReason K3Machine::finish(EndReason reason) {
     if (natural && orphan_ && content_held_.empty() && !reasoning_all_.empty())
       emit({api::Delta::Kind::kContent, 0, {}, std::exchange(reasoning_all_, {}), {}});
     else if (!content_held_.empty())
-      emit({api::Delta::Kind::kContent, 0, {}, std::exchange(content_held_, {}), std::exchange(content_entries_, {})});
+      emit({api::Delta::Kind::kContent,
+            0,
+            {},
+            std::exchange(content_held_, {}),
+            std::exchange(content_entries_, {})});
   }
   state_ = State::kDone;
   if (reason == EndReason::kLength) return api::FinishReason::kLength;

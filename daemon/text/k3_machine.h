@@ -1,6 +1,6 @@
-// State machine over what a K3 model writes: markers and text in, reasoning, content and tool calls out. It accepts every
-// deviation from the canonical turn that has been seen in practice and never fails; the result does not depend on how
-// the input was cut.
+// State machine over what a K3 model writes: markers and text in, reasoning, content and tool calls
+// out. It accepts every deviation from the canonical turn that has been seen in practice and never
+// fails; the result does not depend on how the input was cut.
 //
 // One per choice, used by the one thread that owns the choice.
 #pragma once
@@ -23,11 +23,11 @@ enum class EndReason { kStop, kLength, kAbort, kStopString };
 
 struct K3ParserOptions {
   StartState start = StartState::kThink;
-  bool suppress_tools = false;            // calls are parsed and thrown away
-  size_t max_calls = kToolCallsMax;       // later calls are thrown away
-  bool promote_orphan_response = true;    // an answer that was never opened is also given as content
+  bool suppress_tools = false;          // calls are parsed and thrown away
+  size_t max_calls = kToolCallsMax;     // later calls are thrown away
+  bool promote_orphan_response = true;  // an answer that was never opened is also given as content
   bool include_reasoning = true;
-  uint64_t call_id_seed = 0;              // random per response; part of every tool call id
+  uint64_t call_id_seed = 0;  // random per response; part of every tool call id
 };
 
 class K3Machine {
@@ -85,15 +85,16 @@ class K3Machine {
   State state_;
   Collecting collecting_ = Collecting::kNothing;
   std::string tag_;
-  std::string idle_held_;        // white space between think and whatever comes next
-  std::string content_held_;     // white space at the start of the content
+  std::string idle_held_;     // white space between think and whatever comes next
+  std::string content_held_;  // white space at the start of the content
   bool content_started_ = false;
-  bool orphan_ = false;          // think was left by a closing response tag
-  std::string reasoning_all_;    // kept for the promotion of an orphan
+  bool orphan_ = false;        // think was left by a closing response tag
+  std::string reasoning_all_;  // kept for the promotion of an orphan
   ToolCallWriter call_;
   bool call_dropped_ = false;
   std::vector<bool> complete_;
-  std::vector<api::TokenLogprob> pending_entries_;  // of tokens whose text has not gone anywhere yet
+  std::vector<api::TokenLogprob>
+      pending_entries_;  // of tokens whose text has not gone anywhere yet
   std::vector<api::TokenLogprob> content_entries_;  // of content that is held
   std::vector<api::Delta> out_;
 };

@@ -83,17 +83,21 @@ JsonValue declarations(const std::vector<api::Tool>& tools) {
 
 class Renderer {
  public:
-  Renderer(const ChatRequest& request, std::span<const ImageInfo> images, const RenderOptions& options)
+  Renderer(const ChatRequest& request, std::span<const ImageInfo> images,
+           const RenderOptions& options)
       : request_(request), images_(images), options_(options) {}
 
   Result<std::vector<Segment>> run() {
     const auto& messages = request_.messages;
-    const bool partial = !messages.empty() && messages.back().partial && messages.back().role == Role::kAssistant;
+    const bool partial =
+        !messages.empty() && messages.back().partial && messages.back().role == Role::kAssistant;
     if (partial && !options_.allow_partial)
-      return bad_request(path(messages.size() - 1) + ".partial", "continuing a message is not enabled");
+      return bad_request(path(messages.size() - 1) + ".partial",
+                         "continuing a message is not enabled");
     write_tools();
     if (request_.thinking)
-      w_.system("thinking-effort", std::string(kEffortBody) + api::to_string(request_.effort) + "`.");
+      w_.system("thinking-effort",
+                std::string(kEffortBody) + api::to_string(request_.effort) + "`.");
     const size_t count = messages.size() - (partial ? 1 : 0);
     for (size_t i = 0; i < count;) {
       if (messages[i].role == Role::kTool) {
@@ -113,7 +117,8 @@ class Renderer {
     else if (options_.generation_prompt)
       write_generation_prompt();
     if (!images_.empty() && next_image_ != images_.size())
-      return make_error(ErrorCode::kInternal, "{} images were given for {} image parts", images_.size(), next_image_);
+      return make_error(ErrorCode::kInternal, "{} images were given for {} image parts",
+                        images_.size(), next_image_);
     return std::move(w_.out);
   }
 
@@ -135,14 +140,16 @@ class Renderer {
 
   void write_tool_choice() {
     if (!any_tools_) return;
-    if (request_.tool_choice == api::ToolChoice::kRequired) w_.system("tool-choice", kToolsRequired);
+    if (request_.tool_choice == api::ToolChoice::kRequired)
+      w_.system("tool-choice", kToolsRequired);
     if (request_.tool_choice == api::ToolChoice::kNone) w_.system("tool-choice", kToolsForbidden);
   }
 
   Status write_response_format() {
     if (request_.response_format == api::ResponseFormat::kText) return {};
     const bool object = request_.response_format == api::ResponseFormat::kJsonObject;
-    std::string body = std::string(kFormatBody) + (object ? "json_object" : "json_schema") + kFormatRule.data();
+    std::string body =
+        std::string(kFormatBody) + (object ? "json_object" : "json_schema") + kFormatRule.data();
     if (!object) {
       JsonValue schema;
       if (const JsonValue* wrapper = request_.response_format_json.find("json_schema")) {
@@ -167,9 +174,11 @@ class Renderer {
         continue;
       }
       if (next_image_ == images_.size())
-        return make_error(ErrorCode::kInternal, "{}: more image parts than images ({})", path(index), images_.size());
+        return make_error(ErrorCode::kInternal, "{}: more image parts than images ({})",
+                          path(index), images_.size());
       const ImageInfo& image = images_[next_image_++];
-      std::string prompt = fmt::format("{}image {}x{}{}", kMediaBegin, image.width, image.height, kMediaContent);
+      std::string prompt =
+          fmt::format("{}image {}x{}{}", kMediaBegin, image.width, image.height, kMediaContent);
       for (int64_t row = 0; row < image.rows; ++row) prompt += kMediaPad;
       w_.out.push_back({prompt + std::string(kMediaEnd), true});
     }
@@ -184,7 +193,9 @@ class Renderer {
       w_.system("tool-declare", fenced_json(kDynamicToolsIntro, declarations(message.tools)));
       return {};
     }
-    const std::string_view role = message.role == Role::kAssistant ? "assistant" : system ? "system" : "user";
+    const std::string_view role = message.role == Role::kAssistant ? "assistant"
+                                  : system                         ? "system"
+                                                                   : "user";
     w_.open("message", {{"role", role}, {message.name.empty() ? "" : "name", message.name}});
     if (message.role == Role::kAssistant)
       WEFT_TRY(write_assistant(message, index));
@@ -210,7 +221,8 @@ class Renderer {
     for (size_t i = 0; i < message.tool_calls.size(); ++i) {
       const api::ToolCall& call = message.tool_calls[i];
       w_.open("call", {{"tool", call.name}, {"index", std::to_string(i + 1)}});
-      WEFT_TRY(write_arguments(call.arguments, fmt::format("{}.tool_calls[{}].function.arguments", path(index), i)));
+      WEFT_TRY(write_arguments(
+          call.arguments, fmt::format("{}.tool_calls[{}].function.arguments", path(index), i)));
       w_.close("call");
     }
     w_.close("tools");
@@ -223,7 +235,8 @@ class Renderer {
       write_members(arguments);
       return {};
     }
-    if (!arguments.is_string()) return bad_request(where, "must be a JSON object, or a string holding one");
+    if (!arguments.is_string())
+      return bad_request(where, "must be a JSON object, or a string holding one");
     if (is_blank(arguments.as_string())) return {};
     const auto parsed = parse_json(arguments.as_string());
     if (!parsed.ok()) {  // shown to the model as it wrote it
@@ -232,7 +245,8 @@ class Renderer {
       w_.close("json");
       return {};
     }
-    if (!parsed->is_object()) return bad_request(where, "the string must hold a JSON object, not another value");
+    if (!parsed->is_object())
+      return bad_request(where, "the string must hold a JSON object, not another value");
     write_members(*parsed);
     return {};
   }
@@ -253,15 +267,18 @@ class Renderer {
     return std::nullopt;
   }
 
-  // Messages [begin, end) are tool results. When all of them answer a call they are put in the order of the calls.
+  // Messages [begin, end) are tool results. When all of them answer a call they are put in the
+  // order of the calls.
   Status write_results(size_t begin, size_t end) {
     struct Result {
       size_t message;
       std::optional<size_t> call;
     };
     std::vector<Result> results;
-    for (size_t i = begin; i < end; ++i) results.push_back({i, call_of(request_.messages[i].tool_call_id)});
-    const bool all = std::all_of(results.begin(), results.end(), [](const Result& r) { return r.call.has_value(); });
+    for (size_t i = begin; i < end; ++i)
+      results.push_back({i, call_of(request_.messages[i].tool_call_id)});
+    const bool all = std::all_of(results.begin(), results.end(),
+                                 [](const Result& r) { return r.call.has_value(); });
     if (all)
       std::stable_sort(results.begin(), results.end(),
                        [](const Result& a, const Result& b) { return *a.call < *b.call; });
@@ -274,10 +291,12 @@ class Renderer {
       else if (name.empty() && calls_ != nullptr && ordinal < calls_->tool_calls.size())
         name = calls_->tool_calls[ordinal].name;
       if (name.empty())
-        return bad_request(path(result.message) + ".tool_call_id",
-                           fmt::format("\"{}\" answers no tool call of the assistant message before it",
-                                       message.tool_call_id));
-      w_.open("message", {{"role", "tool"}, {"tool", name}, {"index", std::to_string(ordinal + 1)}});
+        return bad_request(
+            path(result.message) + ".tool_call_id",
+            fmt::format("\"{}\" answers no tool call of the assistant message before it",
+                        message.tool_call_id));
+      w_.open("message",
+              {{"role", "tool"}, {"tool", name}, {"index", std::to_string(ordinal + 1)}});
       WEFT_TRY(write_content(message, result.message));
       w_.end_message();
     }
@@ -290,10 +309,11 @@ class Renderer {
     if (!message.tool_calls.empty())
       return bad_request(path(index) + ".tool_calls", "a partial message cannot hold tool calls");
     w_.open("message", {{"role", "assistant"}, {message.name.empty() ? "" : "name", message.name}});
-    const bool content = std::any_of(message.content.begin(), message.content.end(), [](const api::ContentPart& part) {
-      const auto* text = std::get_if<api::TextPart>(&part);
-      return text == nullptr || !text->text.empty();
-    });
+    const bool content = std::any_of(message.content.begin(), message.content.end(),
+                                     [](const api::ContentPart& part) {
+                                       const auto* text = std::get_if<api::TextPart>(&part);
+                                       return text == nullptr || !text->text.empty();
+                                     });
     if (request_.thinking) {
       w_.open("think");
       w_.text(message.reasoning);
@@ -316,7 +336,8 @@ class Renderer {
 
 }  // namespace
 
-Result<std::vector<Segment>> render_k3(const ChatRequest& request, std::span<const ImageInfo> images,
+Result<std::vector<Segment>> render_k3(const ChatRequest& request,
+                                       std::span<const ImageInfo> images,
                                        const RenderOptions& options) {
   return Renderer(request, images, options).run();
 }

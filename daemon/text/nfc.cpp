@@ -25,7 +25,8 @@ struct NfcTables {
   }
   NfcTables() {
     for (size_t i = 0; i + 2 < kDecompositions_count; i += 3) {
-      const char32_t cp = kDecompositions[i], first = kDecompositions[i + 1], second = kDecompositions[i + 2] >> 1;
+      const char32_t cp = kDecompositions[i], first = kDecompositions[i + 1],
+                     second = kDecompositions[i + 2] >> 1;
       decompose[cp] = {first, second};
       if ((kDecompositions[i + 2] & 1) != 0) compose[uint64_t{first} << 32 | second] = cp;
     }
@@ -34,8 +35,8 @@ struct NfcTables {
 
 uint8_t combining_class(char32_t cp) {
   const uint32_t* end = kCombiningRuns + kCombiningRuns_count;
-  const uint32_t* next =
-      std::upper_bound(kCombiningRuns, end, cp, [](char32_t c, uint32_t run) { return c < (run >> 8); });
+  const uint32_t* next = std::upper_bound(kCombiningRuns, end, cp,
+                                          [](char32_t c, uint32_t run) { return c < (run >> 8); });
   return next == kCombiningRuns ? 0 : static_cast<uint8_t>(next[-1] & 0xFF);
 }
 
@@ -60,7 +61,8 @@ void decompose_into(std::vector<char32_t>& out, char32_t cp) {
 char32_t compose_pair(char32_t a, char32_t b) {
   if (a >= kLBase && a < kLBase + kLCount && b >= kVBase && b < kVBase + kVCount)
     return kSBase + ((a - kLBase) * kVCount + (b - kVBase)) * kTCount;
-  if (a >= kSBase && a < kSBase + kSCount && (a - kSBase) % kTCount == 0 && b > kTBase && b < kTBase + kTCount)
+  if (a >= kSBase && a < kSBase + kSCount && (a - kSBase) % kTCount == 0 && b > kTBase &&
+      b < kTBase + kTCount)
     return a + (b - kTBase);
   const auto& table = NfcTables::get().compose;
   const auto it = table.find(uint64_t{a} << 32 | b);
@@ -76,8 +78,9 @@ void reorder(std::vector<char32_t>& text) {
     }
     size_t end = i;
     while (end < text.size() && combining_class(text[end]) != 0) ++end;
-    std::stable_sort(text.begin() + static_cast<long>(i), text.begin() + static_cast<long>(end),
-                     [](char32_t a, char32_t b) { return combining_class(a) < combining_class(b); });
+    std::stable_sort(
+        text.begin() + static_cast<long>(i), text.begin() + static_cast<long>(end),
+        [](char32_t a, char32_t b) { return combining_class(a) < combining_class(b); });
     i = end;
   }
 }

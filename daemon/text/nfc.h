@@ -1,4 +1,5 @@
-// Unicode normalisation form C, for tokenizers whose normalizer asks for it. Pure function, any thread.
+// Unicode normalisation form C, for tokenizers whose normalizer asks for it. Pure function, any
+// thread.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ using api::Delta;
 using api::FinishReason;
 using api::TokenLogprob;
 
-// ---- stop strings --------------------------------------------------------------------------------------------------
+// ---- stop strings ----
 
 void ContentStops::release(std::string text, std::vector<Delta>* out) {
   released_ += text.size();
@@ -65,10 +65,10 @@ std::vector<Delta> OutputParser::finish_stops(std::vector<Delta> last) {
   return out;
 }
 
-// ---- K3, tokens ----------------------------------------------------------------------------------------------------
+// ---- K3, tokens ----
 
-K3OutputParser::K3OutputParser(const Tokenizer& tokenizer, const K3Format& format, const K3ParserOptions& options,
-                               StopOptions stops)
+K3OutputParser::K3OutputParser(const Tokenizer& tokenizer, const K3Format& format,
+                               const K3ParserOptions& options, StopOptions stops)
     : OutputParser(std::move(stops)),
       tokenizer_(tokenizer),
       markers_(format.markers()),
@@ -92,7 +92,8 @@ void K3OutputParser::token(int32_t id, const TokenLogprob* logprob) {
   if (id == markers_.open) return marker(K3Machine::Marker::kOpenTag);
   if (id == markers_.close) return marker(K3Machine::Marker::kCloseTag);
   if (id == markers_.sep) return marker(K3Machine::Marker::kTagEnd);
-  if (std::binary_search(stop_ids_.begin(), stop_ids_.end(), id)) return marker(K3Machine::Marker::kMessageEnd);
+  if (std::binary_search(stop_ids_.begin(), stop_ids_.end(), id))
+    return marker(K3Machine::Marker::kMessageEnd);
   if (tokenizer_.is_special(id)) {
     flush_bytes();
     ++dropped_specials_;
@@ -104,8 +105,10 @@ void K3OutputParser::token(int32_t id, const TokenLogprob* logprob) {
   machine_.text(text);
 }
 
-std::vector<Delta> K3OutputParser::feed(std::span<const int32_t> ids, std::span<const TokenLogprob> logprobs) {
-  for (size_t i = 0; i < ids.size(); ++i) token(ids[i], i < logprobs.size() ? &logprobs[i] : nullptr);
+std::vector<Delta> K3OutputParser::feed(std::span<const int32_t> ids,
+                                        std::span<const TokenLogprob> logprobs) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    token(ids[i], i < logprobs.size() ? &logprobs[i] : nullptr);
   return stops_.apply(machine_.take());
 }
 
@@ -115,7 +118,7 @@ std::vector<Delta> K3OutputParser::finish(EndReason reason, FinishReason* finish
   return finish_stops(machine_.take());
 }
 
-// ---- K3, text ------------------------------------------------------------------------------------------------------
+// ---- K3, text ----
 
 K3TextParser::K3TextParser(const K3ParserOptions& options, StopOptions stops)
     : machine_(options), stops_(std::move(stops)) {}
@@ -138,9 +141,10 @@ std::vector<Delta> K3TextParser::finish(EndReason reason, FinishReason* finish_r
   return out;
 }
 
-// ---- plain ---------------------------------------------------------------------------------------------------------
+// ---- plain ----
 
-std::vector<Delta> PlainParser::feed(std::span<const int32_t> ids, std::span<const TokenLogprob> logprobs) {
+std::vector<Delta> PlainParser::feed(std::span<const int32_t> ids,
+                                     std::span<const TokenLogprob> logprobs) {
   std::vector<Delta> out;
   Delta delta;
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -163,23 +167,29 @@ std::vector<Delta> PlainParser::finish(EndReason reason, FinishReason* finish_re
   delta.logprobs = std::exchange(pending_, {});
   if (!delta.text.empty() || !delta.logprobs.empty()) out.push_back(std::move(delta));
   out = finish_stops(std::move(out));
-  *finish_reason = stopped() || reason == EndReason::kStop || reason == EndReason::kStopString ? FinishReason::kStop
-                   : reason == EndReason::kLength                                              ? FinishReason::kLength
-                                                                                               : FinishReason::kAbort;
+  *finish_reason = stopped() || reason == EndReason::kStop || reason == EndReason::kStopString
+                       ? FinishReason::kStop
+                   : reason == EndReason::kLength ? FinishReason::kLength
+                                                  : FinishReason::kAbort;
   return out;
 }
 
-// ---- messages ------------------------------------------------------------------------------------------------------
+// ---- messages ----
 
 void MessageBuilder::add(std::span<const Delta> deltas) {
   for (const Delta& delta : deltas) {
     switch (delta.kind) {
-      case Delta::Kind::kReasoning: message_.reasoning += delta.text; break;
+      case Delta::Kind::kReasoning:
+        message_.reasoning += delta.text;
+        break;
       case Delta::Kind::kContent:
         message_.content += delta.text;
-        message_.logprobs.insert(message_.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+        message_.logprobs.insert(message_.logprobs.end(), delta.logprobs.begin(),
+                                 delta.logprobs.end());
         break;
-      case Delta::Kind::kToolOpen: message_.tool_calls.push_back({delta.id, delta.text, {}}); break;
+      case Delta::Kind::kToolOpen:
+        message_.tool_calls.push_back({delta.id, delta.text, {}});
+        break;
       case Delta::Kind::kToolArguments:
         message_.tool_calls[static_cast<size_t>(delta.call_index)].arguments += delta.text;
         break;

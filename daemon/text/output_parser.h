@@ -1,7 +1,9 @@
-// From generated tokens to deltas: the parsers of every output format behind one interface, with stop strings applied to
-// the content. Concatenating the deltas of a choice gives the non-streaming message, however the tokens were cut.
+// From generated tokens to deltas: the parsers of every output format behind one interface, with
+// stop strings applied to the content. Concatenating the deltas of a choice gives the non-streaming
+// message, however the tokens were cut.
 //
-// One parser per choice, used by the one thread that owns the choice. The tokenizer must outlive it.
+// One parser per choice, used by the one thread that owns the choice. The tokenizer must outlive
+// it.
 #pragma once
 
 #include <deque>
@@ -25,8 +27,9 @@ struct StopOptions {
   bool include_in_output = false;
 };
 
-// Applies stop strings to the content of a delta stream. Other deltas end a stretch of content: what was held is let go
-// before them, so the order of things stays. After a match everything is dropped.
+// Applies stop strings to the content of a delta stream. Other deltas end a stretch of content:
+// what was held is let go before them, so the order of things stays. After a match everything is
+// dropped.
 class ContentStops {
  public:
   ContentStops() = default;
@@ -86,7 +89,8 @@ class K3OutputParser final : public OutputParser {
   std::vector<api::Delta> finish(EndReason reason, api::FinishReason* finish_reason) override;
   int64_t reasoning_tokens() const override { return reasoning_tokens_; }
   std::vector<bool> calls_complete() const override { return machine_.calls_complete(); }
-  // Special tokens that are not part of the format (media, reserved, ...): dropped, worth a log line of the caller.
+  // Special tokens that are not part of the format (media, reserved, ...): dropped, worth a log
+  // line of the caller.
   int64_t dropped_specials() const { return dropped_specials_; }
 
  private:

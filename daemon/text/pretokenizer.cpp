@@ -30,7 +30,8 @@ struct Matcher {
   }
   bool other(size_t i) const { return !has(i, kSpace | kLetter | kNumber); }
 
-  // 's 't 're 've 'm 'll 'd at i, case-blind (simple folding: U+017F is an s). Returns the end, or i.
+  // 's 't 're 've 'm 'll 'd at i, case-blind (simple folding: U+017F is an s). Returns the end, or
+  // i.
   size_t contraction(size_t i, bool any_case = true) const {
     if (i >= n || t.cp[i] != '\'' || i + 1 >= n) return i;
     const auto lower = [&](size_t k) -> char32_t {
@@ -80,7 +81,8 @@ struct Matcher {
     return end == start ? i : end;
   }
 
-  // The case-aware words: P? U* L+ C? and then P? U+ L* C?. `excluded` classes never count as U or L.
+  // The case-aware words: P? U* L+ C? and then P? U+ L* C?. `excluded` classes never count as U or
+  // L.
   size_t cased_word(size_t i, uint16_t excluded) const {
     const auto upper = [&](size_t k) { return has(k, kUpper) && !has(k, excluded); };
     const auto lower = [&](size_t k) { return has(k, kLower) && !has(k, excluded); };
@@ -89,7 +91,8 @@ struct Matcher {
     for (size_t s = 0; s < (prefix ? 2u : 1u); ++s) {
       const size_t u = run(starts[s], upper);
       if (u < n && lower(u)) return contraction(run(u, lower));
-      for (size_t k = u; k > starts[s]; --k)  // give back to L+ the last character that is in both classes
+      for (size_t k = u; k > starts[s];
+           --k)  // give back to L+ the last character that is in both classes
         if (lower(k - 1)) return contraction(k);
     }
     for (size_t s = 0; s < (prefix ? 2u : 1u); ++s) {
@@ -150,24 +153,36 @@ struct Matcher {
 size_t match_piece(SplitPattern pattern, const CodePoints& text, size_t i) {
   const Matcher m(text);
   switch (pattern) {
-    case SplitPattern::kKimi: return m.kimi(i);
-    case SplitPattern::kGpt2: return m.gpt2(i);
-    case SplitPattern::kCl100k3: return m.cl100k(i, 3);
-    case SplitPattern::kCl100k1: return m.cl100k(i, 1);
-    case SplitPattern::kO200k: return m.cased_tail(i, 0, true);
-    case SplitPattern::kDigitsBy3: return m.numbers(i, 3);
-    case SplitPattern::kDigitsSingle: return m.numbers(i, 1);
-    case SplitPattern::kDigitRuns: return m.run_of(i, kNumber);
-    case SplitPattern::kCjkKana: return m.cjk_kana(i);
-    case SplitPattern::kDeepSeekGeneral: return m.deepseek(i);
+    case SplitPattern::kKimi:
+      return m.kimi(i);
+    case SplitPattern::kGpt2:
+      return m.gpt2(i);
+    case SplitPattern::kCl100k3:
+      return m.cl100k(i, 3);
+    case SplitPattern::kCl100k1:
+      return m.cl100k(i, 1);
+    case SplitPattern::kO200k:
+      return m.cased_tail(i, 0, true);
+    case SplitPattern::kDigitsBy3:
+      return m.numbers(i, 3);
+    case SplitPattern::kDigitsSingle:
+      return m.numbers(i, 1);
+    case SplitPattern::kDigitRuns:
+      return m.run_of(i, kNumber);
+    case SplitPattern::kCjkKana:
+      return m.cjk_kana(i);
+    case SplitPattern::kDeepSeekGeneral:
+      return m.deepseek(i);
   }
   return i;
 }
 
 std::optional<SplitPattern> known_split_pattern(std::string_view regex) {
   static constexpr std::pair<std::string_view, SplitPattern> kKnown[] = {
-      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitPattern::kGpt2},
-      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       SplitPattern::kGpt2},
+      {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+       R"( ?[^\s\p{L}\p{N}]+[\r\n]*|)"
        R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
        SplitPattern::kCl100k3},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
@@ -175,12 +190,14 @@ std::optional<SplitPattern> known_split_pattern(std::string_view regex) {
        SplitPattern::kCl100k1},
       {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
-       R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)"
+       R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
+       R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|)"
        R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
        SplitPattern::kO200k},
       {R"(\p{N}{1,3})", SplitPattern::kDigitsBy3},
       {R"(\p{N})", SplitPattern::kDigitsSingle},
-      {"[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+", SplitPattern::kCjkKana},
+      {"[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
+       SplitPattern::kCjkKana},
       {R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
        R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
        SplitPattern::kDeepSeekGeneral}};

@@ -1,5 +1,6 @@
-// Splits text into the pieces that byte-pair merging works in. The patterns are ordered alternations of regular
-// expressions; each is written out here as a matcher by hand, so no regex engine runs on client text.
+// Splits text into the pieces that byte-pair merging works in. The patterns are ordered
+// alternations of regular expressions; each is written out here as a matcher by hand, so no regex
+// engine runs on client text.
 //
 // Pure functions over constant tables, any thread.
 #pragma once
@@ -26,10 +27,12 @@ enum class SplitPattern {
   kDeepSeekGeneral  // marks with letters, punctuation and symbols apart
 };
 
-// End of the match of `pattern` at code point `i` of [0, text.size()), or i when it does not match there.
+// End of the match of `pattern` at code point `i` of [0, text.size()), or i when it does not match
+// there.
 size_t match_piece(SplitPattern pattern, const CodePoints& text, size_t i);
 
-// Calls piece(begin_byte, end_byte) for matches and for the gaps between them, in order; together they are the text.
+// Calls piece(begin_byte, end_byte) for matches and for the gaps between them, in order; together
+// they are the text.
 template <class F>
 void for_each_piece(SplitPattern pattern, const CodePoints& text, F&& piece) {
   const size_t n = text.size();
@@ -50,8 +53,8 @@ void for_each_piece(SplitPattern pattern, const CodePoints& text, F&& piece) {
 // The pattern a tokenizer.json names, recognised by its exact spelling.
 std::optional<SplitPattern> known_split_pattern(std::string_view regex);
 
-// Cuts text so that no run of white space, or of anything else, is longer than `run_max` code points, and no part is
-// longer than `part_max`. Bounds the work of one merge.
+// Cuts text so that no run of white space, or of anything else, is longer than `run_max` code
+// points, and no part is longer than `part_max`. Bounds the work of one merge.
 void split_runs(std::string_view text, size_t part_max, size_t run_max,
                 const std::function<void(std::string_view)>& part);
 

@@ -11,7 +11,8 @@ namespace {
 std::string python_float(double value) {
   if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   std::string_view text(buffer, static_cast<size_t>(end - buffer));
   const size_t e = text.find('e');
   std::string digits;
@@ -31,7 +32,8 @@ std::string python_float(double value) {
     if (magnitude < 10) out += '0';
     return out + std::to_string(magnitude);
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   const size_t whole = static_cast<size_t>(exponent) + 1;
   if (digits.size() <= whole) return out + digits + std::string(whole - digits.size(), '0') + ".0";
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
@@ -68,7 +70,8 @@ struct Printer {
     std::vector<const JsonValue::Member*> members;
     for (const auto& member : v.members()) members.push_back(&member);
     if (sorted)  // UTF-8 bytes sort like code points
-      std::sort(members.begin(), members.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+      std::sort(members.begin(), members.end(),
+                [](const auto* a, const auto* b) { return a->first < b->first; });
     out += '{';
     bool first = true;
     for (const auto* member : members) {
@@ -82,12 +85,24 @@ struct Printer {
   }
   void print(const JsonValue& v) {
     switch (v.kind()) {
-      case JsonValue::Kind::kNull: out += "null"; break;
-      case JsonValue::Kind::kBool: out += v.as_bool() ? "true" : "false"; break;
-      case JsonValue::Kind::kNumber: number(v); break;
-      case JsonValue::Kind::kString: string(v.as_string()); break;
-      case JsonValue::Kind::kArray: array(v); break;
-      case JsonValue::Kind::kObject: object(v); break;
+      case JsonValue::Kind::kNull:
+        out += "null";
+        break;
+      case JsonValue::Kind::kBool:
+        out += v.as_bool() ? "true" : "false";
+        break;
+      case JsonValue::Kind::kNumber:
+        number(v);
+        break;
+      case JsonValue::Kind::kString:
+        string(v.as_string());
+        break;
+      case JsonValue::Kind::kArray:
+        array(v);
+        break;
+      case JsonValue::Kind::kObject:
+        object(v);
+        break;
     }
   }
 };
@@ -112,12 +127,18 @@ std::string argument_body(const JsonValue& value) {
 
 const char* json_type_name(const JsonValue& value) {
   switch (value.kind()) {
-    case JsonValue::Kind::kNull: return "null";
-    case JsonValue::Kind::kBool: return "boolean";
-    case JsonValue::Kind::kNumber: return "number";
-    case JsonValue::Kind::kString: return "string";
-    case JsonValue::Kind::kArray: return "array";
-    case JsonValue::Kind::kObject: return "object";
+    case JsonValue::Kind::kNull:
+      return "null";
+    case JsonValue::Kind::kBool:
+      return "boolean";
+    case JsonValue::Kind::kNumber:
+      return "number";
+    case JsonValue::Kind::kString:
+      return "string";
+    case JsonValue::Kind::kArray:
+      return "array";
+    case JsonValue::Kind::kObject:
+      return "object";
   }
   return "null";
 }

@@ -1,5 +1,5 @@
-// Finds the leftmost special token string in text, the longest on ties. The strings are few (hundreds), so they are
-// grouped by first byte.
+// Finds the leftmost special token string in text, the longest on ties. The strings are few
+// (hundreds), so they are grouped by first byte.
 //
 // Built by one thread, then read only from any thread.
 #pragma once

@@ -37,8 +37,8 @@ std::string StopMatcher::feed(std::string_view text) {
   return out;
 }
 
-// Length of the longest suffix that is a proper prefix of a stop string. What came before it can take part in no match,
-// so the buffer never grows beyond one feed plus the longest stop string.
+// Length of the longest suffix that is a proper prefix of a stop string. What came before it can
+// take part in no match, so the buffer never grows beyond one feed plus the longest stop string.
 size_t StopMatcher::held_length() const {
   const size_t limit = std::min(buffer_.size(), longest_ - 1);
   for (size_t length = limit; length > 0; --length) {

@@ -1,6 +1,6 @@
-// Stop strings over a stream of text. Text that could still become a stop string is held back, so the client never sees
-// a part of one; which match is found does not depend on how the text was cut: the one that ends first wins, of those
-// the one that starts first.
+// Stop strings over a stream of text. Text that could still become a stop string is held back, so
+// the client never sees a part of one; which match is found does not depend on how the text was
+// cut: the one that ends first wins, of those the one that starts first.
 //
 // One per choice, used by the one thread that owns the choice.
 #pragma once
@@ -20,11 +20,14 @@ class StopMatcher {
   bool active() const { return !stops_.empty(); }
   // Returns the text that is now certain; nothing after a match.
   std::string feed(std::string_view text);
-  // Returns what was held back (the end of the text, or of a stretch that a stop string may not cross).
+  // Returns what was held back (the end of the text, or of a stretch that a stop string may not
+  // cross).
   std::string flush();
 
   bool matched() const { return matched_ >= 0; }
-  std::string_view match() const { return matched() ? std::string_view(stops_[static_cast<size_t>(matched_)]) : ""; }
+  std::string_view match() const {
+    return matched() ? std::string_view(stops_[static_cast<size_t>(matched_)]) : "";
+  }
 
  private:
   size_t held_length() const;

@@ -49,38 +49,46 @@ Result<TokenTable> parse_rank_file(std::string_view text) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     const size_t space = line.find(' ');
-    if (space == std::string_view::npos) return line_error(number, "no space between token and rank");
+    if (space == std::string_view::npos)
+      return line_error(number, "no space between token and rank");
     bytes.clear();
-    if (!decode_base64(line.substr(0, space), &bytes)) return line_error(number, "the token is not base64");
+    if (!decode_base64(line.substr(0, space), &bytes))
+      return line_error(number, "the token is not base64");
     int32_t rank = -1;
     const std::string_view digits = line.substr(space + 1);
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() || rank < 0)
       return line_error(number, "the rank is not a decimal number");
     if (static_cast<size_t>(rank) > lines)
-      return make_error(ErrorCode::kInvalid, "line {}: rank {} in a file of {} lines; ranks must be 0..n-1", number,
+      return make_error(ErrorCode::kInvalid,
+                        "line {}: rank {} in a file of {} lines; ranks must be 0..n-1", number,
                         rank, lines);
-    if (table.has(rank)) return make_error(ErrorCode::kInvalid, "line {}: rank {} appears twice", number, rank);
+    if (table.has(rank))
+      return make_error(ErrorCode::kInvalid, "line {}: rank {} appears twice", number, rank);
     if (!table.add(bytes, rank))
-      return make_error(ErrorCode::kInvalid, "line {}: the byte string of rank {} already has rank {}", number, rank,
+      return make_error(ErrorCode::kInvalid,
+                        "line {}: the byte string of rank {} already has rank {}", number, rank,
                         table.find(bytes));
   }
   if (table.size() == 0) return make_error(ErrorCode::kInvalid, "the file has no tokens");
   if (table.size() != static_cast<size_t>(table.id_end())) {
     int32_t missing = 0;
     while (table.has(missing)) ++missing;
-    return make_error(ErrorCode::kInvalid, "rank {} is missing among {} tokens; ranks must be 0..n-1", missing,
+    return make_error(ErrorCode::kInvalid,
+                      "rank {} is missing among {} tokens; ranks must be 0..n-1", missing,
                       table.size());
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     if (table.find({&c, 1}) == TokenTable::kNone)
-      return make_error(ErrorCode::kInvalid, "no token for the single byte 0x{:02x}; all 256 must be there", byte);
+      return make_error(ErrorCode::kInvalid,
+                        "no token for the single byte 0x{:02x}; all 256 must be there", byte);
   }
   return table;
 }
 
-Result<std::unique_ptr<TiktokenTokenizer>> TiktokenTokenizer::create(TokenTable ranks, const JsonValue& config) {
+Result<std::unique_ptr<TiktokenTokenizer>> TiktokenTokenizer::create(TokenTable ranks,
+                                                                     const JsonValue& config) {
   std::unique_ptr<TiktokenTokenizer> t(new TiktokenTokenizer);
   t->ranks_ = std::move(ranks);
   t->rank_count_ = t->ranks_.id_end();
@@ -96,7 +104,8 @@ Result<std::unique_ptr<TiktokenTokenizer>> TiktokenTokenizer::create(TokenTable 
     if (name != nullptr && name->is_string()) {
       const auto id = t->special_id(name->as_string());
       if (!id)
-        return make_error(ErrorCode::kInvalid, "eos_token \"{}\" is not among added_tokens_decoder", name->as_string());
+        return make_error(ErrorCode::kInvalid, "eos_token \"{}\" is not among added_tokens_decoder",
+                          name->as_string());
       t->add_eos_id(*id);
     }
   }
@@ -114,8 +123,10 @@ Status TiktokenTokenizer::read_added_tokens(const JsonValue& config) {
       const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
       const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
       if (!whole || id < rank_count_ || id >= rank_count_ + kSpecialSlots)
-        return make_error(ErrorCode::kInvalid, "added_tokens_decoder: id \"{}\" is not in [{}, {}), the slots behind "
-                          "the {} ranks", key, rank_count_, rank_count_ + kSpecialSlots, rank_count_);
+        return make_error(ErrorCode::kInvalid,
+                          "added_tokens_decoder: id \"{}\" is not in [{}, {}), the slots behind "
+                          "the {} ranks",
+                          key, rank_count_, rank_count_ + kSpecialSlots, rank_count_);
       const JsonValue* content = value.find("content");
       if (content == nullptr || !content->is_string() || content->as_string().empty())
         return make_error(ErrorCode::kInvalid, "added_tokens_decoder: token {} has no content", id);
@@ -131,7 +142,8 @@ Status TiktokenTokenizer::read_added_tokens(const JsonValue& config) {
   return {};
 }
 
-void TiktokenTokenizer::encode_piece(std::string_view piece, Work& work, std::vector<int32_t>* ids) const {
+void TiktokenTokenizer::encode_piece(std::string_view piece, Work& work,
+                                     std::vector<int32_t>* ids) const {
   if (const int32_t id = ranks_.find(piece); id != TokenTable::kNone) {
     ids->push_back(id);
     return;
@@ -147,14 +159,16 @@ void TiktokenTokenizer::encode_piece(std::string_view piece, Work& work, std::ve
   for (const auto& part : parts) ids->push_back(part.id);
 }
 
-void TiktokenTokenizer::encode_ordinary(std::string_view text, Work& work, std::vector<int32_t>* ids) const {
+void TiktokenTokenizer::encode_ordinary(std::string_view text, Work& work,
+                                        std::vector<int32_t>* ids) const {
   work.points.assign(text);
   for_each_piece(SplitPattern::kKimi, work.points, [&](size_t begin, size_t end) {
     encode_piece(text.substr(begin, end - begin), work, ids);
   });
 }
 
-void TiktokenTokenizer::encode_into(std::string_view text, bool allow_special, std::vector<int32_t>* ids) const {
+void TiktokenTokenizer::encode_into(std::string_view text, bool allow_special,
+                                    std::vector<int32_t>* ids) const {
   Work work;
   // Cutting comes before the search for special tokens: a spelling across a cut is text.
   split_runs(text, kPartMax, kRunMax, [&](std::string_view part) {
@@ -174,7 +188,9 @@ std::string_view TiktokenTokenizer::token_bytes(int32_t id) const {
   return ranks_.bytes(id);
 }
 
-bool TiktokenTokenizer::is_special(int32_t id) const { return id >= rank_count_ && id < vocab_size(); }
+bool TiktokenTokenizer::is_special(int32_t id) const {
+  return id >= rank_count_ && id < vocab_size();
+}
 
 std::optional<int32_t> TiktokenTokenizer::special_id(std::string_view name) const {
   const auto it = special_ids_.find(name);

@@ -28,7 +28,8 @@ void TokenTable::insert(int32_t id) {
 }
 
 bool TokenTable::add(std::string_view text, int32_t id) {
-  if (id < 0 || id > kIdMax || has(id) || find(text) != kNone || text.size() >= (1u << 30)) return false;
+  if (id < 0 || id > kIdMax || has(id) || find(text) != kNone || text.size() >= (1u << 30))
+    return false;
   if (arena_.size() + text.size() > UINT32_MAX) return false;
   if (static_cast<size_t>(id) >= spans_.size()) spans_.resize(static_cast<size_t>(id) + 1);
   Span& span = spans_[static_cast<size_t>(id)];
@@ -48,7 +49,8 @@ int32_t TokenTable::find(std::string_view text) const {
   if (slots_.empty()) return kNone;
   const uint64_t hash = XXH3_64bits(text.data(), text.size());
   const auto tag = static_cast<uint32_t>(hash >> 32);
-  for (size_t at = hash & (slots_.size() - 1); slots_[at].id != kNone; at = (at + 1) & (slots_.size() - 1))
+  for (size_t at = hash & (slots_.size() - 1); slots_[at].id != kNone;
+       at = (at + 1) & (slots_.size() - 1))
     if (slots_[at].tag == tag && bytes(slots_[at].id) == text) return slots_[at].id;
   return kNone;
 }

@@ -21,7 +21,8 @@ Result<std::string> read_file(const fs::path& path) {
   const uintmax_t size = fs::file_size(path, ec);
   if (ec) return make_error(ErrorCode::kNotFound, "{}: {}", path.string(), ec.message());
   if (size > kFileMax)
-    return make_error(ErrorCode::kInvalid, "{}: {} bytes; tokenizer files may have {}", path.string(), size, kFileMax);
+    return make_error(ErrorCode::kInvalid, "{}: {} bytes; tokenizer files may have {}",
+                      path.string(), size, kFileMax);
   std::ifstream in(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in && !in.eof()) return make_error(ErrorCode::kIo, "{}: cannot be read", path.string());
@@ -42,13 +43,15 @@ bool have_file(const fs::path& path) {
   return fs::exists(path, ec);
 }
 
-// eos_token_id is a number or a list, in generation_config.json and config.json (there also under text_config).
+// eos_token_id is a number or a list, in generation_config.json and config.json (there also under
+// text_config).
 void add_eos_ids(const JsonValue& config, Tokenizer* tokenizer) {
   const JsonValue* value = config.find("eos_token_id");
   if (value == nullptr) return;
   const auto add = [&](const JsonValue& item) {
     const auto id = item.as_int();
-    if (id && *id >= 0 && *id < tokenizer->vocab_size()) tokenizer->add_eos_id(static_cast<int32_t>(*id));
+    if (id && *id >= 0 && *id < tokenizer->vocab_size())
+      tokenizer->add_eos_id(static_cast<int32_t>(*id));
   };
   if (value->is_array())
     for (const JsonValue& item : value->items()) add(item);
@@ -76,7 +79,8 @@ Result<std::unique_ptr<Tokenizer>> load_rank_file(const fs::path& directory) {
     WEFT_ASSIGN(config, read_json(directory / "tokenizer_config.json"));
   }
   auto made = TiktokenTokenizer::create(std::move(ranks).value(), config);
-  if (!made.ok()) return std::move(made).error().within((directory / "tokenizer_config.json").string());
+  if (!made.ok())
+    return std::move(made).error().within((directory / "tokenizer_config.json").string());
   return std::unique_ptr<Tokenizer>(std::move(made).value());
 }
 
@@ -125,7 +129,8 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const fs::path& directory) {
   const bool ranks = have_file(directory / "tiktoken.model");
   if (!ranks && !have_file(directory / "tokenizer.json"))
     return make_error(ErrorCode::kNotFound,
-                      "{}: no tiktoken.model and no tokenizer.json; requests must give token ids", directory.string());
+                      "{}: no tiktoken.model and no tokenizer.json; requests must give token ids",
+                      directory.string());
   auto tokenizer = ranks ? load_rank_file(directory) : load_hf(directory);
   if (!tokenizer.ok()) return tokenizer;
   WEFT_TRY(add_model_eos_ids(directory, tokenizer.value().get()));

@@ -33,7 +33,9 @@ bool name_char(char c, bool first) {
 
 }  // namespace
 
-std::string make_call_id(uint64_t seed, size_t ordinal) { return fmt::format("call_{:016x}_{:03d}", seed, ordinal); }
+std::string make_call_id(uint64_t seed, size_t ordinal) {
+  return fmt::format("call_{:016x}_{:03d}", seed, ordinal);
+}
 
 std::map<std::string, std::string, std::less<>> parse_attributes(std::string_view text) {
   std::map<std::string, std::string, std::less<>> out;
@@ -67,7 +69,8 @@ std::string ToolCallWriter::key_prefix() {
   return out + quoted(key_) + ":";
 }
 
-std::string ToolCallWriter::begin_argument(const std::map<std::string, std::string, std::less<>>& attributes) {
+std::string ToolCallWriter::begin_argument(
+    const std::map<std::string, std::string, std::less<>>& attributes) {
   if (kind_ == Kind::kNone) kind_ = Kind::kArguments;
   const auto key = attributes.find("key");
   value_ = Value::kIgnored;
@@ -96,10 +99,15 @@ std::string ToolCallWriter::value(std::string_view text) {
       append_json_escaped(out, text);
       return out;
     }
-    case Value::kTyped: typed_ += text; return {};
-    case Value::kJson: wrote_ = wrote_ || !text.empty(); return std::string(text);
+    case Value::kTyped:
+      typed_ += text;
+      return {};
+    case Value::kJson:
+      wrote_ = wrote_ || !text.empty();
+      return std::string(text);
     case Value::kIgnored:
-    case Value::kNone: break;
+    case Value::kNone:
+      break;
   }
   return {};
 }

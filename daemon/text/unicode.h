@@ -1,4 +1,5 @@
-// Character classes for the pre-tokenizers: general categories, Script=Han and White_Space as bits per code point.
+// Character classes for the pre-tokenizers: general categories, Script=Han and White_Space as bits
+// per code point.
 //
 // One constant table for the process, built from generated runs on first use. Any thread.
 #pragma once
@@ -12,15 +13,15 @@
 namespace weft::text {
 
 enum CharFlag : uint16_t {
-  kLetter = 1,      // \p{L}
-  kNumber = 2,      // \p{N}
-  kMark = 4,        // \p{M}
-  kUpper = 8,       // Lu Lt Lm Lo M
-  kLower = 16,      // Ll Lm Lo M
-  kHan = 32,        // Script=Han
-  kSpace = 64,      // White_Space
-  kPunct = 128,     // \p{P}
-  kSymbol = 256,    // \p{S}
+  kLetter = 1,    // \p{L}
+  kNumber = 2,    // \p{N}
+  kMark = 4,      // \p{M}
+  kUpper = 8,     // Lu Lt Lm Lo M
+  kLower = 16,    // Ll Lm Lo M
+  kHan = 32,      // Script=Han
+  kSpace = 64,    // White_Space
+  kPunct = 128,   // \p{P}
+  kSymbol = 256,  // \p{S}
 };
 
 class CharClasses {
@@ -42,8 +43,8 @@ bool is_python_space(char32_t cp);
 // True when every code point is White_Space (true for the empty string).
 bool is_blank(std::string_view text);
 
-// Text as arrays: code points, their flags and byte offsets (one more offset than code points). Invalid UTF-8 bytes
-// count as U+FFFD of one byte each.
+// Text as arrays: code points, their flags and byte offsets (one more offset than code points).
+// Invalid UTF-8 bytes count as U+FFFD of one byte each.
 struct CodePoints {
   std::vector<char32_t> cp;
   std::vector<uint16_t> flags;

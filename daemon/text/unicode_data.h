@@ -1,4 +1,5 @@
-// The raw Unicode tables, as generated; everyone but unicode.cpp and nfc.cpp uses the functions of unicode.h and nfc.h.
+// The raw Unicode tables, as generated; everyone but unicode.cpp and nfc.cpp uses the functions of
+// unicode.h and nfc.h.
 #pragma once
 
 #include <cstddef>

@@ -8,12 +8,13 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 struct Scan {
-  size_t used;    // bytes of the sequence, or of its broken prefix
+  size_t used;  // bytes of the sequence, or of its broken prefix
   enum { kGood, kBad, kShort } what;
 };
 
-// Looks at the sequence at the start of `bytes` (not empty). The second byte's bounds exclude overlong forms,
-// surrogates and values above U+10FFFF, so a prefix that passes here can always be completed.
+// Looks at the sequence at the start of `bytes` (not empty). The second byte's bounds exclude
+// overlong forms, surrogates and values above U+10FFFF, so a prefix that passes here can always be
+// completed.
 Scan scan(std::string_view bytes) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t lead = at(0);
@@ -50,7 +51,8 @@ void Utf8Stream::feed(std::string_view bytes, std::string* out) {
     }
     pending_[pending_size_] = bytes.front();
     const Scan s = scan({pending_, pending_size_ + 1});
-    if (s.what == Scan::kBad) {  // the new byte does not belong: replace what waited, look at the byte again
+    if (s.what ==
+        Scan::kBad) {  // the new byte does not belong: replace what waited, look at the byte again
       *out += kReplacement;
       pending_size_ = 0;
       continue;

@@ -1,6 +1,7 @@
-// Incremental UTF-8 decoder for token bytes: a token may end in the middle of a code point. Complete code points are let
-// through, up to three bytes wait, and an ill-formed sequence becomes one U+FFFD per maximal subpart (the broken prefix
-// is replaced, the offending byte is looked at again).
+// Incremental UTF-8 decoder for token bytes: a token may end in the middle of a code point.
+// Complete code points are let through, up to three bytes wait, and an ill-formed sequence becomes
+// one U+FFFD per maximal subpart (the broken prefix is replaced, the offending byte is looked at
+// again).
 //
 // One per choice, used by the one thread that owns the choice.
 #pragma once

@@ -1,7 +1,8 @@
-// K3 model output in both modes: no input crashes the parser, and no cut changes what comes out of it.
+// K3 model output in both modes: no input crashes the parser, and no cut changes what comes out of
+// it.
 //
-// The first byte holds options, the second the size of the cuts; the rest is the output. In token mode the bytes 0..3
-// stand for the four markers.
+// The first byte holds options, the second the size of the cuts; the rest is the output. In token
+// mode the bytes 0..3 stand for the four markers.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -34,8 +35,8 @@ struct Seen {
   }
 };
 
-Seen run_text(const K3ParserOptions& options, const StopOptions& stops, std::string_view bytes, size_t step,
-              EndReason end) {
+Seen run_text(const K3ParserOptions& options, const StopOptions& stops, std::string_view bytes,
+              size_t step, EndReason end) {
   K3TextParser parser(options, stops);
   Seen seen;
   for (size_t i = 0; i < bytes.size(); i += step) seen.take(parser.feed(bytes.substr(i, step)));
@@ -44,7 +45,8 @@ Seen run_text(const K3ParserOptions& options, const StopOptions& stops, std::str
 }
 
 // Text between markers goes through the machine in pieces of `step` bytes (whole code points).
-Seen run_events(const K3ParserOptions& options, std::string_view bytes, size_t step, EndReason end) {
+Seen run_events(const K3ParserOptions& options, std::string_view bytes, size_t step,
+                EndReason end) {
   K3Machine machine(options);
   Utf8Stream utf8;
   Seen seen;
@@ -75,7 +77,8 @@ Seen run_events(const K3ParserOptions& options, std::string_view bytes, size_t s
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, std::min<size_t>(size - 2, 20'000));
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2,
+                               std::min<size_t>(size - 2, 20'000));
   const uint8_t bits = data[0];
   const size_t step = 1 + data[1] % 16;
   K3ParserOptions options;
@@ -86,8 +89,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const EndReason end = static_cast<EndReason>((bits >> 5) % 4);
   StopOptions stops;
   if ((bits & 128) != 0) stops.strings = {"ab", "a\n"};
-  if (!(run_text(options, stops, bytes, bytes.size() + 1, end) == run_text(options, stops, bytes, step, end)))
+  if (!(run_text(options, stops, bytes, bytes.size() + 1, end) ==
+        run_text(options, stops, bytes, step, end)))
     std::abort();
-  if (!(run_events(options, bytes, bytes.size() + 1, end) == run_events(options, bytes, step, end))) std::abort();
+  if (!(run_events(options, bytes, bytes.size() + 1, end) == run_events(options, bytes, step, end)))
+    std::abort();
   return 0;
 }

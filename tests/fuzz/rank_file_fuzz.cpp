@@ -1,4 +1,5 @@
-// Rank files: whatever the bytes, parsing ends in a table that fulfils its promises or in an error with a message.
+// Rank files: whatever the bytes, parsing ends in a table that fulfils its promises or in an error
+// with a message.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -21,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   for (int32_t id = 0; id < ranks->id_end(); ++id) require(ranks->find(ranks->bytes(id)) == id);
-  auto made = weft::text::TiktokenTokenizer::create(std::move(ranks).value(), weft::JsonValue::object());
+  auto made =
+      weft::text::TiktokenTokenizer::create(std::move(ranks).value(), weft::JsonValue::object());
   require(made.ok());
   const std::string_view sample = text.substr(0, 2000);
   std::string joined;

@@ -1,4 +1,5 @@
-// tokenizer.json documents: loading ends in a tokenizer that can encode anything, or in an error with a message.
+// tokenizer.json documents: loading ends in a tokenizer that can encode anything, or in an error
+// with a message.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -33,7 +33,8 @@ K3Format format_of(const Tokenizer& tokenizer) {
 }
 
 size_t special_count(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
-  return static_cast<size_t>(std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); }));
+  return static_cast<size_t>(
+      std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); }));
 }
 
 }  // namespace
@@ -110,7 +111,8 @@ TEST_CASE("K3 round trips: model output, parsed, rendered again") {
 TEST_CASE("micro model: every golden prompt, and every golden output parses") {
   const auto tokenizer = test::micro_tokenizer();
   const K3Format format = format_of(*tokenizer);
-  const JsonValue golden = test::read_json(std::filesystem::path(WEFT_SOURCE_DIR) / "models/micro-k3/golden.json");
+  const JsonValue golden =
+      test::read_json(std::filesystem::path(WEFT_SOURCE_DIR) / "models/micro-k3/golden.json");
   CHECK(test::at(golden, "cases").items().size() == 31);
   for (const JsonValue& c : test::at(golden, "cases").items()) {
     CAPTURE(test::str(c, "name"));
@@ -126,12 +128,14 @@ TEST_CASE("micro model: every golden prompt, and every golden output parses") {
     if (request == nullptr) continue;
     K3ParserOptions options;
     options.start = format.start_state(ids);
-    CHECK(options.start == (test::flag_or(*request, "thinking", true) ? StartState::kThink : StartState::kResponse));
+    CHECK(options.start ==
+          (test::flag_or(*request, "thinking", true) ? StartState::kThink : StartState::kResponse));
     K3OutputParser parser(*tokenizer, format, options);
     MessageBuilder builder;
     builder.add(parser.feed(output));
     api::FinishReason reason;
-    builder.add(parser.finish(test::str(c, "finish") == "length" ? EndReason::kLength : EndReason::kStop, &reason));
+    builder.add(parser.finish(
+        test::str(c, "finish") == "length" ? EndReason::kLength : EndReason::kStop, &reason));
     const ParsedMessage message = builder.finish(parser.calls_complete());
     for (const auto& call : message.tool_calls) CHECK(parse_json(call.arguments).ok());
     CHECK(message.content.find("<|") == std::string::npos);
@@ -147,9 +151,10 @@ TEST_CASE("no text of a client becomes structure") {
   const auto build = [&](bool hostile) {
     const auto text = [&] { return hostile ? test::random_text(rng, 12) : std::string("x"); };
     const auto schema = [&] {
-      return JsonValue::object({{"type", JsonValue::string("function")},
-                                {"function", JsonValue::object({{"name", JsonValue::string("f")},
-                                                                {"description", JsonValue::string(text())}})}});
+      return JsonValue::object(
+          {{"type", JsonValue::string("function")},
+           {"function", JsonValue::object({{"name", JsonValue::string("f")},
+                                           {"description", JsonValue::string(text())}})}});
     };
     api::ChatRequest request;
     request.tools_json = JsonValue::array({schema()});
@@ -157,7 +162,8 @@ TEST_CASE("no text of a client becomes structure") {
     request.tool_choice = api::ToolChoice::kRequired;
     request.response_format = api::ResponseFormat::kJsonSchema;
     request.response_format_json = JsonValue::object(
-        {{"json_schema", JsonValue::object({{"schema", JsonValue::object({{"d", JsonValue::string(text())}})}})}});
+        {{"json_schema",
+          JsonValue::object({{"schema", JsonValue::object({{"d", JsonValue::string(text())}})}})}});
     api::Message message;
     message.role = api::Role::kSystem;
     message.name = text() + "n";
@@ -165,7 +171,8 @@ TEST_CASE("no text of a client becomes structure") {
     request.messages.push_back(message);
     message.role = api::Role::kAssistant;
     message.reasoning = text() + "r";
-    message.tool_calls.push_back({"id", text() + "f", JsonValue::object({{text(), JsonValue::string(text())}})});
+    message.tool_calls.push_back(
+        {"id", text() + "f", JsonValue::object({{text(), JsonValue::string(text())}})});
     message.tool_calls.push_back({"id2", text() + "f", JsonValue::string("{" + text())});
     request.messages.push_back(message);
     api::Message result;
@@ -188,7 +195,8 @@ TEST_CASE("images: the original size and one pad per row, nothing for a spelled 
   const K3Format format = format_of(*tokenizer);
   api::ChatRequest request;
   api::Message message;
-  message.content = {api::ImagePart{"data:", ""}, api::TextPart{"<|kimi_image_placeholder|><|media_pad|>"}};
+  message.content = {api::ImagePart{"data:", ""},
+                     api::TextPart{"<|kimi_image_placeholder|><|media_pad|>"}};
   request.messages.push_back(message);
   const std::vector<ImageInfo> images = {{84, 56, 6}};
   const auto ids = format.prompt_ids(request, images);
@@ -220,7 +228,8 @@ TEST_CASE("partial messages continue in their channel") {
   request.messages[1].content = {api::TextPart{"The answer"}};
   ids = format.prompt_ids(request, {}, options);
   REQUIRE(ids.ok());
-  CHECK(decode(*tokenizer, *ids, false).ends_with("<|close|>think<|sep|><|open|>response<|sep|>The answer"));
+  CHECK(decode(*tokenizer, *ids, false)
+            .ends_with("<|close|>think<|sep|><|open|>response<|sep|>The answer"));
   CHECK(format.start_state(*ids) == StartState::kResponse);
   request.messages[1].tool_calls.push_back({"a", "f", {}});
   CHECK(!format.prompt_ids(request, {}, options).ok());
@@ -229,7 +238,9 @@ TEST_CASE("partial messages continue in their channel") {
 TEST_CASE("start state of prompts without an open channel") {
   const auto tokenizer = test::micro_tokenizer();
   const K3Format format = format_of(*tokenizer);
-  const auto state = [&](std::string_view text) { return format.start_state(tokenizer->encode(text, true)); };
+  const auto state = [&](std::string_view text) {
+    return format.start_state(tokenizer->encode(text, true));
+  };
   CHECK(state("") == StartState::kIdle);
   CHECK(state("text") == StartState::kIdle);
   CHECK(state("<|open|>think<|sep|>") == StartState::kThink);
@@ -240,7 +251,8 @@ TEST_CASE("start state of prompts without an open channel") {
 }
 
 TEST_CASE("a tokenizer without the markers has no K3 format") {
-  auto ranks = parse_rank_file(test::read_file(std::filesystem::path(WEFT_SOURCE_DIR) / "models/micro-k3/tiktoken.model"));
+  auto ranks = parse_rank_file(
+      test::read_file(std::filesystem::path(WEFT_SOURCE_DIR) / "models/micro-k3/tiktoken.model"));
   REQUIRE(ranks.ok());
   const auto bare = TiktokenTokenizer::create(std::move(ranks).value(), JsonValue::object());
   REQUIRE(bare.ok());

@@ -42,7 +42,8 @@ void collect(const std::vector<Delta>& deltas, Outcome* out, MessageBuilder* bui
       REQUIRE(d.call_index == static_cast<int32_t>(out->calls.size()));
       out->calls.push_back({d.text, "", false});
     }
-    if (d.kind == Delta::Kind::kToolArguments) out->calls.at(static_cast<size_t>(d.call_index)).arguments += d.text;
+    if (d.kind == Delta::Kind::kToolArguments)
+      out->calls.at(static_cast<size_t>(d.call_index)).arguments += d.text;
     if (d.kind != Delta::Kind::kToolOpen) CHECK(!d.text.empty());
   }
 }
@@ -61,7 +62,8 @@ K3Machine::Marker marker_of(const std::string& text) {
   return K3Machine::Marker::kMessageEnd;
 }
 
-Outcome run_events(const K3ParserOptions& options, const std::vector<Event>& events, EndReason end) {
+Outcome run_events(const K3ParserOptions& options, const std::vector<Event>& events,
+                   EndReason end) {
   K3Machine machine(options);
   Outcome out;
   MessageBuilder builder;
@@ -78,7 +80,8 @@ Outcome run_events(const K3ParserOptions& options, const std::vector<Event>& eve
   return out;
 }
 
-Outcome run_text(const K3ParserOptions& options, const std::vector<std::string>& chunks, EndReason end) {
+Outcome run_text(const K3ParserOptions& options, const std::vector<std::string>& chunks,
+                 EndReason end) {
   K3TextParser parser(options);
   Outcome out;
   MessageBuilder builder;
@@ -90,7 +93,9 @@ Outcome run_text(const K3ParserOptions& options, const std::vector<std::string>&
 
 EndReason end_of(const JsonValue& c) {
   const std::string& finish = test::str(c, "finish");
-  return finish == "length" ? EndReason::kLength : finish == "abort" ? EndReason::kAbort : EndReason::kStop;
+  return finish == "length"  ? EndReason::kLength
+         : finish == "abort" ? EndReason::kAbort
+                             : EndReason::kStop;
 }
 
 K3ParserOptions options_of(const JsonValue& c) {
@@ -99,24 +104,31 @@ K3ParserOptions options_of(const JsonValue& c) {
   if (const JsonValue* given = c.find("options")) {
     options.suppress_tools = test::flag_or(*given, "suppress_tools", false);
     options.promote_orphan_response = test::flag_or(*given, "promote_orphan_response", true);
-    if (const JsonValue* most = given->find("max_calls")) options.max_calls = static_cast<size_t>(*most->as_int());
+    if (const JsonValue* most = given->find("max_calls"))
+      options.max_calls = static_cast<size_t>(*most->as_int());
   }
   return options;
 }
 
 std::vector<Event> events_of(const JsonValue& segments) {
   std::vector<Event> out;
-  for (const JsonValue& s : segments.items()) out.push_back({s.items()[0].as_string(), s.items()[1].as_bool()});
+  for (const JsonValue& s : segments.items())
+    out.push_back({s.items()[0].as_string(), s.items()[1].as_bool()});
   return out;
 }
 
 const char* finish_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kToolCalls: return "tool_calls";
-    case FinishReason::kAbort: return "abort";
-    default: return "?";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kToolCalls:
+      return "tool_calls";
+    case FinishReason::kAbort:
+      return "abort";
+    default:
+      return "?";
   }
 }
 
@@ -127,7 +139,8 @@ void check(const JsonValue& c, const Outcome& got) {
   CHECK(got.content == test::str(stream, "content"));
   std::vector<Call> calls;
   for (const JsonValue& call : test::at(stream, "tool_calls").items())
-    calls.push_back({test::str(call, "name"), test::str(call, "arguments"), test::at(call, "complete").as_bool()});
+    calls.push_back({test::str(call, "name"), test::str(call, "arguments"),
+                     test::at(call, "complete").as_bool()});
   CHECK(got.calls == calls);
   CHECK(std::string(finish_name(got.finish)) == test::str(expect, "finish_reason"));
 
@@ -143,7 +156,8 @@ void check(const JsonValue& c, const Outcome& got) {
 }
 
 // The same events with text cut at random places between code points.
-std::vector<Event> cut_events(const std::vector<Event>& events, std::mt19937& rng, bool every_code_point) {
+std::vector<Event> cut_events(const std::vector<Event>& events, std::mt19937& rng,
+                              bool every_code_point) {
   std::vector<Event> out;
   for (const Event& event : events) {
     if (event.special) {
@@ -173,7 +187,8 @@ TEST_CASE("K3 output, events: vectors under every cut") {
     const auto options = options_of(c);
     check(c, run_events(options, events, end_of(c)));
     check(c, run_events(options, cut_events(events, rng, true), end_of(c)));
-    for (int round = 0; round < 20; ++round) check(c, run_events(options, cut_events(events, rng, false), end_of(c)));
+    for (int round = 0; round < 20; ++round)
+      check(c, run_events(options, cut_events(events, rng, false), end_of(c)));
   }
 }
 
@@ -199,7 +214,8 @@ TEST_CASE("K3 output, text: vectors under every cut") {
       check(c, run_text(options, chunks, end));
     }
     if (const JsonValue* splits = c.find("splits"))
-      for (const JsonValue& split : splits->items()) check(c, run_text(options, test::strings_of(split), end));
+      for (const JsonValue& split : splits->items())
+        check(c, run_text(options, test::strings_of(split), end));
   }
 }
 
@@ -210,7 +226,8 @@ TEST_CASE("K3 output, ids: vectors with the micro tokenizer, all two-way cuts an
     if (test::str(c, "mode") == "text") continue;
     CAPTURE(test::str(c, "name"));
     std::vector<Segment> segments;
-    for (const Event& event : events_of(test::at(c, "segments"))) segments.push_back({event.text, event.special});
+    for (const Event& event : events_of(test::at(c, "segments")))
+      segments.push_back({event.text, event.special});
     const auto ids = format.encode(segments);
     const auto run = [&](const std::vector<size_t>& cuts) {
       K3OutputParser parser(*tokenizer, format, options_of(c));
@@ -244,7 +261,8 @@ TEST_CASE("K3 output: ids of the vectors with Kimi's tokenizer") {
     K3OutputParser parser(*tokenizer, format, options_of(c));
     Outcome out;
     MessageBuilder builder;
-    for (const int32_t id : test::ids_of(test::at(c, "ids"))) collect(parser.feed({&id, 1}), &out, &builder);
+    for (const int32_t id : test::ids_of(test::at(c, "ids")))
+      collect(parser.feed({&id, 1}), &out, &builder);
     collect(parser.finish(end_of(c), &out.finish), &out, &builder);
     close(parser.calls_complete(), &out, &builder);
     check(c, out);
@@ -287,16 +305,33 @@ TEST_CASE("K3 output: exact delta sequences") {
       compare(machine.take(), test::at(c, "deltas").items()[i]);
     }
     const JsonValue& finish = test::at(c, "at_finish");
-    CHECK(std::string(finish_name(machine.finish(EndReason::kStop))) == test::str(finish, "finish_reason"));
+    CHECK(std::string(finish_name(machine.finish(EndReason::kStop))) ==
+          test::str(finish, "finish_reason"));
     compare(machine.take(), test::at(finish, "deltas"));
   }
 }
 
 TEST_CASE("K3 output: random event soup does not depend on the cut, in both modes") {
-  const std::vector<std::string> kTexts = {"think", "response", "tools", "call tool=\"f\"", "argument key=\"a\"",
-                                           "argument key=\"b\" type=\"number\"", "json type=\"object\"", "message",
-                                           " ", "\n", "x", "12", "{\"a\": 1}", "<", "<|", "thi", "call", "argument",
-                                           "json", "\xE4\xBD\xA0"};
+  const std::vector<std::string> kTexts = {"think",
+                                           "response",
+                                           "tools",
+                                           "call tool=\"f\"",
+                                           "argument key=\"a\"",
+                                           "argument key=\"b\" type=\"number\"",
+                                           "json type=\"object\"",
+                                           "message",
+                                           " ",
+                                           "\n",
+                                           "x",
+                                           "12",
+                                           "{\"a\": 1}",
+                                           "<",
+                                           "<|",
+                                           "thi",
+                                           "call",
+                                           "argument",
+                                           "json",
+                                           "\xE4\xBD\xA0"};
   const std::vector<std::string> kMarkers = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
   std::mt19937 rng(41);
   for (int round = 0; round < 3000; ++round) {
@@ -304,7 +339,8 @@ TEST_CASE("K3 output: random event soup does not depend on the cut, in both mode
     std::string output;
     for (int i = 0; i < 25; ++i) {
       const bool special = rng() % 2 == 0;
-      const size_t which = special ? std::min<size_t>(rng() % 24, 3 - rng() % 3) : rng() % kTexts.size();
+      const size_t which =
+          special ? std::min<size_t>(rng() % 24, 3 - rng() % 3) : rng() % kTexts.size();
       events.push_back({special ? kMarkers[std::min<size_t>(which, 3)] : kTexts[which], special});
       output += events.back().text;
     }

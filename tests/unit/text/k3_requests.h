@@ -1,4 +1,5 @@
-// The vectors' request objects as ChatRequest. Only for tests: bodies from clients are the api room's business.
+// The vectors' request objects as ChatRequest. Only for tests: bodies from clients are the api
+// room's business.
 #pragma once
 
 #include "api/chat_request.h"
@@ -20,11 +21,16 @@ inline std::vector<api::Tool> tools_of(const JsonValue& array) {
 
 inline bool message_of(const JsonValue& json, api::Message* out) {
   const std::string role = str(json, "role");
-  if (role == "system") out->role = api::Role::kSystem;
-  else if (role == "user") out->role = api::Role::kUser;
-  else if (role == "assistant") out->role = api::Role::kAssistant;
-  else if (role == "tool") out->role = api::Role::kTool;
-  else return false;  // the renderer of the vectors skips unknown roles
+  if (role == "system")
+    out->role = api::Role::kSystem;
+  else if (role == "user")
+    out->role = api::Role::kUser;
+  else if (role == "assistant")
+    out->role = api::Role::kAssistant;
+  else if (role == "tool")
+    out->role = api::Role::kTool;
+  else
+    return false;  // the renderer of the vectors skips unknown roles
   out->name = str_or(json, "name");
   const JsonValue* content = json.find("content");
   if (content == nullptr || content->is_null()) {
@@ -65,7 +71,8 @@ inline api::ChatRequest request_of(const JsonValue& json) {
   request.tool_choice = choice == "required" ? api::ToolChoice::kRequired
                         : choice == "none"   ? api::ToolChoice::kNone
                                              : api::ToolChoice::kAuto;
-  if (const JsonValue* format = json.find("response_format"); format != nullptr && format->is_object()) {
+  if (const JsonValue* format = json.find("response_format");
+      format != nullptr && format->is_object()) {
     request.response_format_json = *format;
     const std::string type = str(*format, "type");
     request.response_format = type == "json_object"   ? api::ResponseFormat::kJsonObject
@@ -74,7 +81,9 @@ inline api::ChatRequest request_of(const JsonValue& json) {
   }
   request.thinking = flag_or(json, "thinking", true);
   const std::string effort = str_or(json, "effort", "max");
-  request.effort = effort == "low" ? api::Effort::kLow : effort == "high" ? api::Effort::kHigh : api::Effort::kMax;
+  request.effort = effort == "low"    ? api::Effort::kLow
+                   : effort == "high" ? api::Effort::kHigh
+                                      : api::Effort::kMax;
   return request;
 }
 
@@ -88,7 +97,8 @@ inline std::vector<text::ImageInfo> images_of(const JsonValue& json) {
     const size_t size = prompt.find("image ") + 6;
     image.width = std::stoll(prompt.substr(size));
     image.height = std::stoll(prompt.substr(prompt.find('x', size) + 1));
-    for (size_t at = prompt.find("<|media_pad|>"); at != std::string::npos; at = prompt.find("<|media_pad|>", at + 1))
+    for (size_t at = prompt.find("<|media_pad|>"); at != std::string::npos;
+         at = prompt.find("<|media_pad|>", at + 1))
       ++image.rows;
     out.push_back(image);
   }

@@ -20,7 +20,8 @@ struct Setup {
   std::vector<api::TokenLogprob> logprobs(const std::vector<int32_t>& tokens) const {
     std::vector<api::TokenLogprob> out;
     for (size_t i = 0; i < tokens.size(); ++i)
-      out.push_back({tokens[i], std::string(tokenizer->token_bytes(tokens[i])), -static_cast<double>(i), {}});
+      out.push_back(
+          {tokens[i], std::string(tokenizer->token_bytes(tokens[i])), -static_cast<double>(i), {}});
     return out;
   }
 };
@@ -33,7 +34,8 @@ struct Seen {
 };
 
 template <class Parser>
-Seen run(Parser& parser, const Setup& setup, const std::vector<int32_t>& ids, size_t step, EndReason end) {
+Seen run(Parser& parser, const Setup& setup, const std::vector<int32_t>& ids, size_t step,
+         EndReason end) {
   Seen seen;
   const auto take = [&](const std::vector<Delta>& deltas) {
     for (const Delta& d : deltas) {
@@ -55,12 +57,15 @@ Seen run(Parser& parser, const Setup& setup, const std::vector<int32_t>& ids, si
 }
 
 const char* kAnswer =
-    "Think END of it<|close|>think<|sep|><|open|>response<|sep|>\n The answer \xE4\xBD\xA0\xE5\xA5\xBD is 42. END and more"
+    "Think END of it<|close|>think<|sep|><|open|>response<|sep|>\n The answer "
+    "\xE4\xBD\xA0\xE5\xA5\xBD is 42. END and more"
     "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>";
 
 }  // namespace
 
-TEST_CASE("log-probabilities: one entry per content token, none of structure, reasoning or held text is lost") {
+TEST_CASE(
+    "log-probabilities: one entry per content token, none of structure, reasoning or held text is "
+    "lost") {
   const Setup setup;
   const auto ids = setup.ids(kAnswer);
   for (size_t step = 1; step < 12; ++step) {
@@ -74,7 +79,9 @@ TEST_CASE("log-probabilities: one entry per content token, none of structure, re
 
 TEST_CASE("log-probabilities of an abandoned tag go with its text") {
   const Setup setup;
-  const auto ids = setup.ids("<|close|>think<|sep|><|open|>response<|sep|>a<|open|>foo<|sep|>b<|open|>thi<|close|>response<|sep|>");
+  const auto ids = setup.ids(
+      "<|close|>think<|sep|><|open|>response<|sep|>a<|open|>foo<|sep|>b<|open|>thi<|close|>"
+      "response<|sep|>");
   K3OutputParser parser(*setup.tokenizer, setup.format, {});
   const Seen seen = run(parser, setup, ids, 1, EndReason::kStop);
   CHECK(seen.content == "a<|open|>foo<|sep|>b<|open|>thi");
@@ -105,7 +112,8 @@ TEST_CASE("a tool call ends a stretch of content: held text comes before it") {
   auto out = stops.apply({{Delta::Kind::kContent, 0, "", "ab EN", {}}});
   REQUIRE(out.size() == 1);
   CHECK(out[0].text == "ab ");
-  out = stops.apply({{Delta::Kind::kToolOpen, 0, "id", "f", {}}, {Delta::Kind::kContent, 0, "", "D", {}}});
+  out = stops.apply(
+      {{Delta::Kind::kToolOpen, 0, "id", "f", {}}, {Delta::Kind::kContent, 0, "", "D", {}}});
   REQUIRE(out.size() == 3);
   CHECK(out[0].text == "EN");
   CHECK(out[1].kind == Delta::Kind::kToolOpen);
@@ -132,8 +140,9 @@ TEST_CASE("options: no reasoning wanted, calls capped, ids from the given random
   options.call_id_seed = 0xABCDEF;
   K3OutputParser parser(*setup.tokenizer, setup.format, options);
   MessageBuilder builder;
-  builder.add(parser.feed(setup.ids("secret<|close|>think<|sep|><|open|>tools<|sep|><|open|>call tool=\"a\"<|sep|>"
-                                    "<|close|>call<|sep|><|open|>call tool=\"b\"<|sep|><|close|>call<|sep|>")));
+  builder.add(parser.feed(
+      setup.ids("secret<|close|>think<|sep|><|open|>tools<|sep|><|open|>call tool=\"a\"<|sep|>"
+                "<|close|>call<|sep|><|open|>call tool=\"b\"<|sep|><|close|>call<|sep|>")));
   FinishReason reason;
   builder.add(parser.finish(EndReason::kStop, &reason));
   const ParsedMessage message = builder.finish(parser.calls_complete());
@@ -155,11 +164,14 @@ TEST_CASE("a thousand calls is the most that is told") {
   CHECK(parser.calls_complete().size() == kToolCallsMax);
 }
 
-TEST_CASE("other special tokens in K3 output are dropped and counted, the second end token ends the message") {
+TEST_CASE(
+    "other special tokens in K3 output are dropped and counted, the second end token ends the "
+    "message") {
   const Setup setup;
   K3OutputParser parser(*setup.tokenizer, setup.format, {});
   MessageBuilder builder;
-  builder.add(parser.feed(setup.ids("<|close|>think<|sep|><|open|>response<|sep|>a<|media_pad|>b[EOS]junk")));
+  builder.add(parser.feed(
+      setup.ids("<|close|>think<|sep|><|open|>response<|sep|>a<|media_pad|>b[EOS]junk")));
   FinishReason reason;
   builder.add(parser.finish(EndReason::kStop, &reason));
   CHECK(builder.finish({}).content == "ab");

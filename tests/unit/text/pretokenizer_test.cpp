@@ -11,7 +11,8 @@ std::vector<std::string> pieces(SplitPattern pattern, const std::string& text) {
   CodePoints points;
   points.assign(text);
   std::vector<std::string> out;
-  for_each_piece(pattern, points, [&](size_t begin, size_t end) { out.push_back(text.substr(begin, end - begin)); });
+  for_each_piece(pattern, points,
+                 [&](size_t begin, size_t end) { out.push_back(text.substr(begin, end - begin)); });
   return out;
 }
 
@@ -24,7 +25,8 @@ TEST_CASE("kimi pieces: vectors") {
   CHECK(test::at(doc, "cases").items().size() == 81);
   for (const JsonValue& c : test::at(doc, "cases").items()) {
     CAPTURE(test::str(c, "name"));
-    CHECK(pieces(SplitPattern::kKimi, test::str(c, "text")) == test::strings_of(test::at(c, "pieces")));
+    CHECK(pieces(SplitPattern::kKimi, test::str(c, "text")) ==
+          test::strings_of(test::at(c, "pieces")));
   }
 }
 
@@ -55,8 +57,9 @@ TEST_CASE("other patterns") {
   CHECK(pieces(SplitPattern::kDigitsBy3, "ab1234c") == Strings{"ab", "123", "4", "c"});
   CHECK(pieces(SplitPattern::kDigitsSingle, "ab12c") == Strings{"ab", "1", "2", "c"});
   CHECK(pieces(SplitPattern::kDigitRuns, "ab1234c") == Strings{"ab", "1234", "c"});
-  CHECK(pieces(SplitPattern::kCjkKana, "a\xE4\xBD\xA0\xE3\x81\x8B" "b") ==
-        Strings{"a", "\xE4\xBD\xA0\xE3\x81\x8B", "b"});
+  CHECK(pieces(SplitPattern::kCjkKana,
+               "a\xE4\xBD\xA0\xE3\x81\x8B"
+               "b") == Strings{"a", "\xE4\xBD\xA0\xE3\x81\x8B", "b"});
   CHECK(pieces(SplitPattern::kDeepSeekGeneral, "say .foo.bar $$\n x") ==
         Strings{"say", " .", "foo", ".bar", " $$\n", " x"});
 }

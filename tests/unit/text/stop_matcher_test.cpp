@@ -13,7 +13,8 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// By the definition, on the whole text: the match that ends first, of those the one that starts first.
+// By the definition, on the whole text: the match that ends first, of those the one that starts
+// first.
 Outcome naive(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 0; end <= text.size(); ++end)
     for (size_t begin = 0; begin < end; ++begin)

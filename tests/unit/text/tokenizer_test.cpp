@@ -18,7 +18,8 @@ std::string base64(const std::string& bytes) {
   for (size_t i = 0; i < bytes.size(); i += 3) {
     uint32_t group = 0;
     const size_t n = std::min<size_t>(3, bytes.size() - i);
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (k < n ? static_cast<uint8_t>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (k < n ? static_cast<uint8_t>(bytes[i + k]) : 0u);
     for (size_t k = 0; k < 4; ++k) out += k <= n ? kBase64[group >> (18 - 6 * k) & 63] : '=';
   }
   return out;
@@ -27,8 +28,10 @@ std::string base64(const std::string& bytes) {
 // 256 bytes in order, then the given tokens.
 std::string rank_file(const std::vector<std::string>& tokens = {}) {
   std::string out;
-  for (int b = 0; b < 256; ++b) out += base64(std::string(1, static_cast<char>(b))) + " " + std::to_string(b) + "\n";
-  for (size_t i = 0; i < tokens.size(); ++i) out += base64(tokens[i]) + " " + std::to_string(256 + i) + "\n";
+  for (int b = 0; b < 256; ++b)
+    out += base64(std::string(1, static_cast<char>(b))) + " " + std::to_string(b) + "\n";
+  for (size_t i = 0; i < tokens.size(); ++i)
+    out += base64(tokens[i]) + " " + std::to_string(256 + i) + "\n";
   return out;
 }
 
@@ -47,7 +50,9 @@ struct TempDir {
     path = name;
   }
   ~TempDir() { std::filesystem::remove_all(path); }
-  void write(const char* name, const std::string& text) const { std::ofstream(path / name, std::ios::binary) << text; }
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(path / name, std::ios::binary) << text;
+  }
 };
 
 }  // namespace
@@ -60,7 +65,8 @@ TEST_CASE("K3 ids: vectors") {
   for (const JsonValue& c : test::at(doc, "cases").items()) {
     CAPTURE(test::str_or(c, "name"));
     const std::string& text = test::str(c, "text");
-    CHECK(tokenizer->encode(text, test::at(c, "allow_special").as_bool()) == test::ids_of(test::at(c, "ids")));
+    CHECK(tokenizer->encode(text, test::at(c, "allow_special").as_bool()) ==
+          test::ids_of(test::at(c, "ids")));
     CHECK(decode(*tokenizer, tokenizer->encode(text), false) == text);
   }
   for (const auto& [id, hex] : test::at(doc, "id_to_bytes_hex").members())
@@ -114,20 +120,28 @@ TEST_CASE("rank file: what is wrong, and where") {
   CHECK(parse_rank_file(no_newline).ok());
   const std::string good = rank_file();
   CHECK(error_of("") == "the file has no tokens");
-  CHECK(error_of(good + "YWI=256\n") == "line 257: no space between token and rank; expected \"BASE64 RANK\"");
-  CHECK(error_of(good + "YWI 256\n") == "line 257: the token is not base64; expected \"BASE64 RANK\"");
-  CHECK(error_of(good + "YWJ= 256\n") == "line 257: the token is not base64; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWI=256\n") ==
+        "line 257: no space between token and rank; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWI 256\n") ==
+        "line 257: the token is not base64; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWJ= 256\n") ==
+        "line 257: the token is not base64; expected \"BASE64 RANK\"");
   CHECK(error_of(good + " 256\n") == "line 257: the token is not base64; expected \"BASE64 RANK\"");
-  CHECK(error_of(good + "YWI= x\n") == "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
-  CHECK(error_of(good + "YWI= -1\n") == "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWI= x\n") ==
+        "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWI= -1\n") ==
+        "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
   CHECK(error_of(good + "YWI= 99999999999\n") ==
         "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
-  CHECK(error_of(good + "YWI= 256\r\n") == "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
+  CHECK(error_of(good + "YWI= 256\r\n") ==
+        "line 257: the rank is not a decimal number; expected \"BASE64 RANK\"");
   CHECK(error_of(good + "YWI= 2000000\n") ==
         "line 257: rank 2000000 in a file of 257 lines; ranks must be 0..n-1");
   CHECK(error_of(good + "YWI= 7\n") == "line 257: rank 7 appears twice");
-  CHECK(error_of(good + "YQ== 256\n") == "line 257: the byte string of rank 256 already has rank 97");
-  CHECK(error_of(good + "YWI= 257\n") == "rank 256 is missing among 257 tokens; ranks must be 0..n-1");
+  CHECK(error_of(good + "YQ== 256\n") ==
+        "line 257: the byte string of rank 256 already has rank 97");
+  CHECK(error_of(good + "YWI= 257\n") ==
+        "rank 256 is missing among 257 tokens; ranks must be 0..n-1");
   std::string without_a = good;
   without_a.replace(without_a.find("YQ== 97"), 4, "YWI=");
   CHECK(error_of(without_a) == "no token for the single byte 0x61; all 256 must be there");
@@ -140,13 +154,16 @@ TEST_CASE("special tokens of a rank file: errors of the config") {
     return TiktokenTokenizer::create(std::move(ranks).value(), *parse_json(config));
   };
   CHECK(create("{}").ok());
-  CHECK(create(R"({"added_tokens_decoder":{"300":{"content":"<x>"}},"eos_token":{"content":"<x>"}})").value()->eos_ids() ==
-        std::vector<int32_t>{300});
-  for (const char* bad : {R"({"added_tokens_decoder":[]})", R"({"added_tokens_decoder":{"255":{"content":"<x>"}}})",
-                          R"({"added_tokens_decoder":{"512":{"content":"<x>"}}})",
-                          R"({"added_tokens_decoder":{"x":{"content":"<x>"}}})",
-                          R"({"added_tokens_decoder":{"300":{}}})", R"({"eos_token":"<nope>"})",
-                          R"({"added_tokens_decoder":{"300":{"content":"<x>"},"301":{"content":"<x>"}}})"}) {
+  CHECK(
+      create(R"({"added_tokens_decoder":{"300":{"content":"<x>"}},"eos_token":{"content":"<x>"}})")
+          .value()
+          ->eos_ids() == std::vector<int32_t>{300});
+  for (const char* bad :
+       {R"({"added_tokens_decoder":[]})", R"({"added_tokens_decoder":{"255":{"content":"<x>"}}})",
+        R"({"added_tokens_decoder":{"512":{"content":"<x>"}}})",
+        R"({"added_tokens_decoder":{"x":{"content":"<x>"}}})",
+        R"({"added_tokens_decoder":{"300":{}}})", R"({"eos_token":"<nope>"})",
+        R"({"added_tokens_decoder":{"300":{"content":"<x>"},"301":{"content":"<x>"}}})"}) {
     CAPTURE(bad);
     CHECK(!create(bad).ok());
   }
