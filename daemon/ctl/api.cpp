@@ -9,8 +9,10 @@ ApiFailure failure_of(const Error& error) {
   if (error.code == ErrorCode::kUnavailable) code = kUnreachable;
   if (error.code == ErrorCode::kPermission) code = kDenied;
   std::string message = error.message;
-  if (code == kUnreachable) message += "; is weftd running? (--socket PATH or WEFT_SOCKET choose another one)";
-  if (code == kDenied) message += "; ask for membership in the group that owns the socket, or use sudo";
+  if (code == kUnreachable)
+    message += "; is weftd running? (--socket PATH or WEFT_SOCKET choose another one)";
+  if (code == kDenied)
+    message += "; ask for membership in the group that owns the socket, or use sudo";
   return {code, std::move(message)};
 }
 
@@ -20,18 +22,21 @@ ApiFailure failure_of(int status, std::string_view body) {
   if (status == 404 || status == 503) out.exit_code = kNotReady;
   const auto json = parse_json(body);
   if (json.ok()) {
-    if (const JsonValue* error = json->find("error"); error != nullptr) out.message = text_at(*error, "message");
+    if (const JsonValue* error = json->find("error"); error != nullptr)
+      out.message = text_at(*error, "message");
   }
   if (out.message.empty()) out.message = fmt::format("weftd answered with status {}", status);
   return out;
 }
 
 std::string socket_address(std::string_view text) {
-  if (text.substr(0, 5) == "unix:" || text.find('/') == std::string_view::npos) return std::string(text);
+  if (text.substr(0, 5) == "unix:" || text.find('/') == std::string_view::npos)
+    return std::string(text);
   return "unix:" + std::string(text);
 }
 
-Result<http::ClientResponse> Api::exchange(std::string_view method, std::string_view target, std::string body,
+Result<http::ClientResponse> Api::exchange(std::string_view method, std::string_view target,
+                                           std::string body,
                                            const http::BodyCallback& on_body) const {
   WEFT_ASSIGN(const http::Client client, http::Client::make(address_, options_));
   http::ClientRequest request{std::string(method), std::string(target), {}, std::move(body)};
@@ -53,7 +58,8 @@ ApiOutcome Api::call(std::string_view method, std::string_view target, std::stri
   if (!response->body.empty()) {
     auto json = parse_json(response->body);
     if (!json.ok()) {
-      out.failure.message = "the answer is not JSON: " + json.error().message + "; is this the socket of weftd?";
+      out.failure.message =
+          "the answer is not JSON: " + json.error().message + "; is this the socket of weftd?";
       return out;
     }
     out.reply.json = std::move(json).value();
@@ -68,12 +74,14 @@ ApiOutcome Api::stream(std::string_view target, std::string body,
   ApiOutcome out;
   std::string error_body;
   bool go_on = true;
-  http::SseParser events([&](const http::SseEvent& event) { go_on = go_on && on_data(event.data); });
+  http::SseParser events(
+      [&](const http::SseEvent& event) { go_on = go_on && on_data(event.data); });
   bool too_large = false;
   auto response = exchange("POST", target, std::move(body),
                            [&](const http::ClientResponse& head, std::string_view bytes) {
                              if (head.status != 200) {
-                               error_body.append(bytes.substr(0, (1u << 20) - std::min<size_t>(error_body.size(), 1u << 20)));
+                               error_body.append(bytes.substr(
+                                   0, (1u << 20) - std::min<size_t>(error_body.size(), 1u << 20)));
                                return true;
                              }
                              too_large = !events.feed(bytes);

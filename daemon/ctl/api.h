@@ -1,4 +1,5 @@
-// Api: weftctl's view of the control socket: one HTTP exchange, its JSON, and the exit code that a failure means.
+// Api: weftctl's view of the control socket: one HTTP exchange, its JSON, and the exit code that a
+// failure means.
 #pragma once
 
 #include <functional>
@@ -48,8 +49,8 @@ class Api {
   const std::string& address() const { return address_; }
 
  private:
-  Result<http::ClientResponse> exchange(std::string_view method, std::string_view target, std::string body,
-                                        const http::BodyCallback& on_body) const;
+  Result<http::ClientResponse> exchange(std::string_view method, std::string_view target,
+                                        std::string body, const http::BodyCallback& on_body) const;
   const std::string address_;
   const http::ClientOptions options_;
 };

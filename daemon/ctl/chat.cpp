@@ -1,5 +1,6 @@
-// weftctl chat: one question or a conversation over the control socket. Thinking is dimmed on a terminal. When the output
-// is not a terminal it carries the answer alone; thinking and numbers then go to the error stream.
+// weftctl chat: one question or a conversation over the control socket. Thinking is dimmed on a
+// terminal. When the output is not a terminal it carries the answer alone; thinking and numbers
+// then go to the error stream.
 #include <chrono>
 #include <iterator>
 
@@ -43,7 +44,9 @@ class Conversation {
   void end_line();
 
   // Where thinking and numbers go, and whether they can be dimmed there.
-  std::ostream& aside() { return context_.console.out_is_terminal ? context_.console.out : context_.console.err; }
+  std::ostream& aside() {
+    return context_.console.out_is_terminal ? context_.console.out : context_.console.err;
+  }
   bool aside_is_terminal() const {
     return context_.console.out_is_terminal || context_.console.err_is_terminal;
   }
@@ -52,8 +55,8 @@ class Conversation {
   const Api api_;
   std::string model_;
   std::vector<JsonValue> messages_;
-  bool line_open_ = false;        // out does not stand at the start of a line
-  bool aside_open_ = false;       // the same for thinking
+  bool line_open_ = false;   // out does not stand at the start of a line
+  bool aside_open_ = false;  // the same for thinking
 };
 
 int Conversation::choose_model() {
@@ -62,7 +65,8 @@ int Conversation::choose_model() {
   const ApiOutcome out = api_.call("GET", "/v1/models");
   if (!out.ok) return context_.fail(out.failure);
   const JsonValue& json = out.reply.json;
-  for (const JsonValue& m : json.find("models") != nullptr ? list_at(json, "models") : list_at(json, "data")) {
+  for (const JsonValue& m :
+       json.find("models") != nullptr ? list_at(json, "models") : list_at(json, "data")) {
     const std::string state = text_at(m, "state");
     if (!state.empty() && state != "ready") continue;
     model_ = text_at(m, "id");
@@ -77,14 +81,16 @@ std::string Conversation::request_body(bool stream) const {
                                    {"messages", JsonValue::array(messages_)}};
   if (stream) {
     m.emplace_back("stream", JsonValue::boolean(true));
-    m.emplace_back("stream_options", JsonValue::object({{"include_usage", JsonValue::boolean(true)}}));
+    m.emplace_back("stream_options",
+                   JsonValue::object({{"include_usage", JsonValue::boolean(true)}}));
   }
   if (!o.effort.empty()) m.emplace_back("reasoning_effort", JsonValue::string(o.effort));
   if (o.no_thinking) {
     m.emplace_back("thinking", JsonValue::object({{"type", JsonValue::string("disabled")}}));
   }
   if (o.max_tokens > 0) m.emplace_back("max_tokens", JsonValue::integer(o.max_tokens));
-  if (o.temperature >= 0) m.emplace_back("temperature", JsonValue::number(fmt::format("{}", o.temperature)));
+  if (o.temperature >= 0)
+    m.emplace_back("temperature", JsonValue::number(fmt::format("{}", o.temperature)));
   return dump_json(JsonValue::object(std::move(m)));
 }
 
@@ -130,18 +136,22 @@ int Conversation::ask(const std::string& text) {
     line_open_ = true;
   };
   ChatAnswer answer(now_us(), listener);
-  const ApiOutcome out = api_.stream("/v1/chat/completions", request_body(true),
-                                     [&](std::string_view data) { return answer.event(data, now_us()); });
+  const ApiOutcome out =
+      api_.stream("/v1/chat/completions", request_body(true),
+                  [&](std::string_view data) { return answer.event(data, now_us()); });
   end_line();
   for (const ShownCall& call : answer.calls()) {
-    console.out << terminal_safe(fmt::format("tool call {}: {}({})", call.id, call.name, call.arguments)) << std::endl;
+    console.out << terminal_safe(
+                       fmt::format("tool call {}: {}({})", call.id, call.name, call.arguments))
+                << std::endl;
   }
   const bool interrupted = console.interrupted != nullptr && console.interrupted->load();
   if (interrupted) show_aside("[interrupted]\n");
   if (!interrupted && (!out.ok || !answer.error().empty() || !answer.done())) {
     messages_.pop_back();  // the question was not answered; it may be asked again
     if (!out.ok) return context_.fail(out.failure);
-    return context_.fail(kFailure, answer.error().empty() ? "the answer broke off" : answer.error());
+    return context_.fail(kFailure,
+                         answer.error().empty() ? "the answer broke off" : answer.error());
   }
   if (answer.finish_reason() == "length") show_aside("[stopped at the token limit]\n");
   messages_.push_back(answer.message());
@@ -154,13 +164,16 @@ int Conversation::ask(const std::string& text) {
 int converse(const Context& context, Conversation& conversation) {
   Console& console = context.console;
   if (!console.in_is_terminal) {
-    const std::string text((std::istreambuf_iterator<char>(console.in)), std::istreambuf_iterator<char>());
+    const std::string text((std::istreambuf_iterator<char>(console.in)),
+                           std::istreambuf_iterator<char>());
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
-      return context.fail(kUsage, "nothing to ask: give -m MESSAGE or write the message to the standard input");
+      return context.fail(
+          kUsage, "nothing to ask: give -m MESSAGE or write the message to the standard input");
     }
     return conversation.ask(text);
   }
-  console.out << "A line is a message. /reset starts over, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n";
+  console.out
+      << "A line is a message. /reset starts over, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n";
   int last = kOk;
   std::string line;
   while (true) {

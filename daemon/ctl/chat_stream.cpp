@@ -31,7 +31,8 @@ bool ChatAnswer::event(std::string_view data, int64_t now_us) {
     if (piece == nullptr || !piece->is_object()) continue;
     const size_t before = content_.size() + reasoning_.size() + calls_.size();
     delta(*piece);
-    const bool grew = content_.size() + reasoning_.size() + calls_.size() > before || piece->find("tool_calls");
+    const bool grew =
+        content_.size() + reasoning_.size() + calls_.size() > before || piece->find("tool_calls");
     if (grew && first_us_ < 0) first_us_ = now_us;
     if (grew) last_us_ = now_us;
   }
@@ -53,7 +54,8 @@ void ChatAnswer::delta(const JsonValue& delta) {
   constexpr size_t kCallsMax = 1024;
   for (const JsonValue& call : list_at(delta, "tool_calls")) {
     const int64_t index = int_at(call, "index");
-    if (index < 0 || static_cast<size_t>(index) > calls_.size() || calls_.size() >= kCallsMax) continue;
+    if (index < 0 || static_cast<size_t>(index) > calls_.size() || calls_.size() >= kCallsMax)
+      continue;
     if (static_cast<size_t>(index) == calls_.size()) calls_.emplace_back();
     ShownCall& shown = calls_[static_cast<size_t>(index)];
     const std::string id = text_at(call, "id");
@@ -84,13 +86,16 @@ JsonValue ChatAnswer::message() const {
 
 std::string ChatAnswer::summary() const {
   std::string out;
-  if (output_tokens_ >= 0) out = fmt::format("{} tokens in, {} out", prompt_tokens_, output_tokens_);
+  if (output_tokens_ >= 0)
+    out = fmt::format("{} tokens in, {} out", prompt_tokens_, output_tokens_);
   if (first_us_ < 0) return out;
-  out += fmt::format("{}TTFT {:.0f} ms", out.empty() ? "" : "; ", static_cast<double>(first_us_ - start_us_) / 1000.0);
+  out += fmt::format("{}TTFT {:.0f} ms", out.empty() ? "" : "; ",
+                     static_cast<double>(first_us_ - start_us_) / 1000.0);
   const int64_t span_us = last_us_ - first_us_;
   if (output_tokens_ < 2 || span_us <= 0) return out;
   // The first token opens the span, so n tokens have n-1 gaps.
-  const double gap_ms = static_cast<double>(span_us) / 1000.0 / static_cast<double>(output_tokens_ - 1);
+  const double gap_ms =
+      static_cast<double>(span_us) / 1000.0 / static_cast<double>(output_tokens_ - 1);
   return out + fmt::format(", ITL {:.1f} ms, {:.1f} tok/s", gap_ms, 1000.0 / gap_ms);
 }
 

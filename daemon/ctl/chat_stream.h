@@ -1,5 +1,5 @@
-// ChatAnswer: collects a streamed chat completion and says what each piece is, so that showing it is somebody else's work.
-// Pure; times are passed in.
+// ChatAnswer: collects a streamed chat completion and says what each piece is, so that showing it
+// is somebody else's work. Pure; times are passed in.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct ChatListener {
 
 class ChatAnswer {
  public:
-  ChatAnswer(int64_t start_us, ChatListener listener) : start_us_(start_us), listener_(std::move(listener)) {}
+  ChatAnswer(int64_t start_us, ChatListener listener)
+      : start_us_(start_us), listener_(std::move(listener)) {}
 
   // The data of one event. False when the answer is over ("[DONE]") or broken (error() says how).
   bool event(std::string_view data, int64_t now_us);
@@ -38,7 +39,8 @@ class ChatAnswer {
   const std::string& finish_reason() const { return finish_reason_; }
   // The assistant message for the next turn of the conversation.
   JsonValue message() const;
-  // "12 tokens in, 34 out; TTFT 120 ms, ITL 15.2 ms, 65.8 tok/s". Parts that are not known are left out.
+  // "12 tokens in, 34 out; TTFT 120 ms, ITL 15.2 ms, 65.8 tok/s". Parts that are not known are left
+  // out.
   std::string summary() const;
 
  private:

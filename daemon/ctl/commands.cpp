@@ -15,8 +15,10 @@ namespace {
 
 void no_options(CLI::App&, Options&) {}
 
-// Fetches, and prints the JSON when that was asked for. Sets `done` when there is nothing left to print.
-ApiOutcome fetch(const Context& c, std::string_view method, std::string_view target, std::string body, bool* done) {
+// Fetches, and prints the JSON when that was asked for. Sets `done` when there is nothing left to
+// print.
+ApiOutcome fetch(const Context& c, std::string_view method, std::string_view target,
+                 std::string body, bool* done) {
   ApiOutcome out = c.api().call(method, target, std::move(body));
   *done = !out.ok || c.options.json;
   if (out.ok && c.options.json) c.console.out << out.reply.text << "\n";
@@ -38,7 +40,8 @@ std::string state_text(const JsonValue& deployment) {
   std::string out = text_at(deployment, "state");
   const JsonValue* progress = deployment.find("progress");
   if (out != "ready" && progress != nullptr && progress->is_object()) {
-    const std::string percent = format_percent(int_at(*progress, "done"), int_at(*progress, "total"));
+    const std::string percent =
+        format_percent(int_at(*progress, "done"), int_at(*progress, "total"));
     const std::string phase = text_at(*progress, "phase");
     if (!phase.empty()) out += ": " + phase;
     if (!percent.empty()) out += " " + percent;
@@ -47,28 +50,32 @@ std::string state_text(const JsonValue& deployment) {
 }
 
 void print_status(std::ostream& out, const JsonValue& s) {
-  out << terminal_safe(fmt::format("weftd {}: {}, pid {}, up {}\n", text_at(s, "version"), text_at(s, "state"),
-                                   int_at(s, "pid"), format_duration_s(int_at(s, "uptime_s"))));
+  out << terminal_safe(fmt::format("weftd {}: {}, pid {}, up {}\n", text_at(s, "version"),
+                                   text_at(s, "state"), int_at(s, "pid"),
+                                   format_duration_s(int_at(s, "uptime_s"))));
   std::string listen;
   for (const JsonValue& a : list_at(s, "listen")) {
     if (a.is_string()) listen += (listen.empty() ? "" : ", ") + a.as_string();
   }
   if (!listen.empty()) out << "listening on " << terminal_safe(listen) << "\n";
-  out << fmt::format("requests: {} running, {} in all\n", int_at(s, "requests_inflight"), int_at(s, "requests_total"));
+  out << fmt::format("requests: {} running, {} in all\n", int_at(s, "requests_inflight"),
+                     int_at(s, "requests_total"));
   const auto& deployments = list_at(s, "deployments");
   if (deployments.empty()) return;
   Table table({"DEPLOYMENT", "MODEL", "STATE", "RUNNING", "WAITING", "CONTEXT", "WORKERS"});
   for (const JsonValue& d : deployments) {
-    table.add({text_at(d, "name"), text_at(d, "model"), state_text(d), std::to_string(int_at(d, "running")),
-               std::to_string(int_at(d, "waiting")), std::to_string(int_at(d, "max_context")), worker_text(d)});
+    table.add({text_at(d, "name"), text_at(d, "model"), state_text(d),
+               std::to_string(int_at(d, "running")), std::to_string(int_at(d, "waiting")),
+               std::to_string(int_at(d, "max_context")), worker_text(d)});
   }
   out << "\n" << table.to_string();
   for (const JsonValue& d : deployments) {
     const std::string reason = text_at(d, "reason");
     if (!reason.empty()) out << terminal_safe(text_at(d, "name") + ": " + reason) << "\n";
     for (const JsonValue& g : list_at(d, "groups")) {
-      out << terminal_safe(fmt::format("{}: cache {}: {} of {} units used\n", text_at(d, "name"), text_at(g, "name"),
-                                       int_at(g, "units_used"), int_at(g, "units_total")));
+      out << terminal_safe(fmt::format("{}: cache {}: {} of {} units used\n", text_at(d, "name"),
+                                       text_at(g, "name"), int_at(g, "units_used"),
+                                       int_at(g, "units_total")));
     }
   }
 }
@@ -94,8 +101,8 @@ int run_plugins(const Context& c) {
       if (i.is_string()) interfaces += (interfaces.empty() ? "" : " ") + i.as_string();
     }
     const std::string name = text_at(p, "name");
-    table.add({name.empty() ? text_at(p, "path") : name, text_at(p, "version"), text_at(p, "state"), interfaces,
-               text_at(p, "reason")});
+    table.add({name.empty() ? text_at(p, "path") : name, text_at(p, "version"), text_at(p, "state"),
+               interfaces, text_at(p, "reason")});
   }
   c.console.out << table.to_string();
   const std::string error = text_at(out.reply.json, "error");
@@ -109,10 +116,12 @@ int run_models(const Context& c) {
   if (done) return kOk;
   // The OpenAI route calls its list "data", the control route "models".
   const JsonValue& json = out.reply.json;
-  const auto& models = json.find("models") != nullptr ? list_at(json, "models") : list_at(json, "data");
+  const auto& models =
+      json.find("models") != nullptr ? list_at(json, "models") : list_at(json, "data");
   Table table({"MODEL", "DEPLOYMENT", "STATE", "CONTEXT"});
   for (const JsonValue& m : models) {
-    const int64_t context = int_at(m, "max_context") != 0 ? int_at(m, "max_context") : int_at(m, "max_model_len");
+    const int64_t context =
+        int_at(m, "max_context") != 0 ? int_at(m, "max_context") : int_at(m, "max_model_len");
     table.add({text_at(m, "id"), text_at(m, "deployment"), text_at(m, "state"),
                context > 0 ? std::to_string(context) : ""});
   }
@@ -127,9 +136,11 @@ int run_requests(const Context& c) {
   if (done) return kOk;
   Table table({"ID", "MODEL", "ENDPOINT", "STATE", "PROMPT", "OUTPUT", "AGE", "PEER"});
   for (const JsonValue& r : list_at(out.reply.json, "requests")) {
-    table.add({text_at(r, "id"), text_at(r, "model"), text_at(r, "endpoint") + (bool_at(r, "stream") ? " (stream)" : ""),
+    table.add({text_at(r, "id"), text_at(r, "model"),
+               text_at(r, "endpoint") + (bool_at(r, "stream") ? " (stream)" : ""),
                text_at(r, "state"), std::to_string(int_at(r, "prompt_tokens")),
-               std::to_string(int_at(r, "output_tokens")), format_duration_ms(int_at(r, "age_ms")), text_at(r, "peer")});
+               std::to_string(int_at(r, "output_tokens")), format_duration_ms(int_at(r, "age_ms")),
+               text_at(r, "peer")});
   }
   c.console.out << table.to_string();
   return kOk;
@@ -137,7 +148,8 @@ int run_requests(const Context& c) {
 
 int run_cancel(const Context& c) {
   bool done = false;
-  const ApiOutcome out = fetch(c, "DELETE", "/v1/requests/" + http::percent_encode(c.options.id), "", &done);
+  const ApiOutcome out =
+      fetch(c, "DELETE", "/v1/requests/" + http::percent_encode(c.options.id), "", &done);
   if (!out.ok) return c.fail(out.failure);
   if (!done) c.console.out << "request " << terminal_safe(c.options.id) << " is cancelled\n";
   return kOk;
@@ -146,7 +158,8 @@ int run_cancel(const Context& c) {
 int run_drain(const Context& c) {
   bool done = false;
   std::string body = "{}";
-  if (c.options.deadline_ms >= 0) body = fmt::format("{{\"deadline_ms\":{}}}", c.options.deadline_ms);
+  if (c.options.deadline_ms >= 0)
+    body = fmt::format("{{\"deadline_ms\":{}}}", c.options.deadline_ms);
   const ApiOutcome out = fetch(c, "POST", "/v1/drain", std::move(body), &done);
   if (!out.ok) return c.fail(out.failure);
   if (!done) c.console.out << "weftd drains: running requests may finish, new ones are refused\n";
@@ -177,21 +190,24 @@ std::string check_locally(std::string_view text) {
 
 int run_config_check(const Context& c) {
   const std::string& path = c.options.file;
-  if (std::filesystem::is_directory(path)) return c.fail(kUsage, path + " is a directory; expected a TOML file");
+  if (std::filesystem::is_directory(path))
+    return c.fail(kUsage, path + " is a directory; expected a TOML file");
   std::ifstream file(path, std::ios::binary);
   if (!file) return c.fail(kNotReady, "cannot read " + path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (file.bad()) return c.fail(kFailure, "cannot read " + path);
   // Bytes that are no UTF-8 cannot travel in JSON; they are an error in any version.
   const bool sendable = is_valid_utf8(text);
-  const JsonValue body = JsonValue::object({{"text", JsonValue::string(text)}, {"path", JsonValue::string(path)}});
+  const JsonValue body =
+      JsonValue::object({{"text", JsonValue::string(text)}, {"path", JsonValue::string(path)}});
   // The running weftd knows best what it accepts; without one the rules of this build are used.
   std::string answer;
   ApiOutcome out;
   if (sendable) out = c.api().call("POST", "/v1/config/check", dump_json(body));
   if (out.ok) {
     answer = out.reply.text;
-  } else if (!sendable || out.failure.exit_code == kUnreachable || out.failure.exit_code == kDenied) {
+  } else if (!sendable || out.failure.exit_code == kUnreachable ||
+             out.failure.exit_code == kDenied) {
     answer = check_locally(text);
   } else {
     return c.fail(out.failure);
@@ -205,8 +221,9 @@ int run_config_check(const Context& c) {
   }
   for (const JsonValue& e : list_at(*json, "errors")) {
     const std::string hint = text_at(e, "hint");
-    c.console.err << terminal_safe(fmt::format("{}:{}:{}: {}{}\n", path, int_at(e, "line"), int_at(e, "column"),
-                                               text_at(e, "message"), hint.empty() ? "" : " (" + hint + ")"));
+    c.console.err << terminal_safe(fmt::format("{}:{}:{}: {}{}\n", path, int_at(e, "line"),
+                                               int_at(e, "column"), text_at(e, "message"),
+                                               hint.empty() ? "" : " (" + hint + ")"));
   }
   if (good) c.console.out << terminal_safe(path) << ": ok\n";
   return good ? kOk : kFailure;
@@ -238,11 +255,12 @@ int run_completion(const Context& c) {
   }
   std::ostream& out = c.console.out;
   out << "_weftctl() {\n  local word=\"${COMP_WORDS[COMP_CWORD]}\" words=\"\"\n"
-      << "  if [ \"$COMP_CWORD\" -eq 1 ]; then words=\"" << next[""] << " --socket --json --help --version\"\n";
+      << "  if [ \"$COMP_CWORD\" -eq 1 ]; then words=\"" << next[""]
+      << " --socket --json --help --version\"\n";
   for (const auto& [first, words] : next) {
     if (first.empty()) continue;
-    out << "  elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = " << first << " ]; then words=\"" << words
-        << "\"\n";
+    out << "  elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = " << first
+        << " ]; then words=\"" << words << "\"\n";
   }
   out << "  else COMPREPLY=($(compgen -f -- \"$word\")); return; fi\n"
       << "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -F _weftctl weftctl\n";
@@ -253,7 +271,8 @@ void declare_cancel(CLI::App& app, Options& o) {
   app.add_option("ID", o.id, "Request id, as \"weftctl requests\" shows it")->required();
 }
 void declare_drain(CLI::App& app, Options& o) {
-  app.add_option("--deadline-ms", o.deadline_ms, "End what still runs after so long")->check(CLI::NonNegativeNumber);
+  app.add_option("--deadline-ms", o.deadline_ms, "End what still runs after so long")
+      ->check(CLI::NonNegativeNumber);
 }
 void declare_config_check(CLI::App& app, Options& o) {
   app.add_option("FILE", o.file, "A weft.toml")->required();
@@ -264,10 +283,12 @@ void declare_completion(CLI::App& app, Options& o) {
 void declare_chat(CLI::App& app, Options& o) {
   app.add_option("--model", o.model, "Served model name; default: the first one");
   app.add_option("--system", o.system, "System message");
-  app.add_option("--effort", o.effort, "How long to think")->check(CLI::IsMember({"low", "medium", "high", "max"}));
+  app.add_option("--effort", o.effort, "How long to think")
+      ->check(CLI::IsMember({"low", "medium", "high", "max"}));
   app.add_flag("--no-thinking", o.no_thinking, "Answer without thinking");
   app.add_option("--max-tokens", o.max_tokens, "Longest answer")->check(CLI::PositiveNumber);
-  app.add_option("--temperature", o.temperature, "Sampling temperature")->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", o.temperature, "Sampling temperature")
+      ->check(CLI::NonNegativeNumber);
   app.add_option_function<std::string>(
       "-m,--message",
       [&o](const std::string& text) {
@@ -281,22 +302,27 @@ void declare_chat(CLI::App& app, Options& o) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
-      {"status", "", "What weftd, its deployments and workers are doing", "look", no_options, run_status},
-      {"plugins", "", "Plugins: which are there, which are used, why others are not", "look", no_options, run_plugins},
+      {"status", "", "What weftd, its deployments and workers are doing", "look", no_options,
+       run_status},
+      {"plugins", "", "Plugins: which are there, which are used, why others are not", "look",
+       no_options, run_plugins},
       {"models", "", "Models that are served", "look", no_options, run_models},
       {"requests", "", "Requests in progress", "look", no_options, run_requests},
       {"requests list", "", "Requests in progress", "look", no_options, run_requests},
       {"requests cancel", "ID", "End one request", "administer", declare_cancel, run_cancel},
       {"chat",
-       "[--model M] [--system S] [--effort low|medium|high|max] [--no-thinking] [--max-tokens N] [--temperature T] "
+       "[--model M] [--system S] [--effort low|medium|high|max] [--no-thinking] [--max-tokens N] "
+       "[--temperature T] "
        "[-m MESSAGE]",
        "Talk to a model", "look", declare_chat, run_chat},
-      {"drain", "[--deadline-ms N]", "Finish what runs, take nothing new", "administer", declare_drain, run_drain},
+      {"drain", "[--deadline-ms N]", "Finish what runs, take nothing new", "administer",
+       declare_drain, run_drain},
       {"stop", "", "Stop weftd", "administer", no_options, run_stop},
-      {"config check", "FILE", "Check a configuration file, with or without a running weftd", "none",
-       declare_config_check, run_config_check},
+      {"config check", "FILE", "Check a configuration file, with or without a running weftd",
+       "none", declare_config_check, run_config_check},
       {"version", "", "Version of weftctl", "none", no_options, run_version},
-      {"completion", "bash", "Completion script for a shell", "none", declare_completion, run_completion},
+      {"completion", "bash", "Completion script for a shell", "none", declare_completion,
+       run_completion},
   };
   return kCommands;
 }

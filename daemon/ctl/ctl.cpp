@@ -38,7 +38,9 @@ Api Context::api() const {
   return Api(socket_address(options.socket), client);
 }
 
-int Context::fail(const ApiFailure& failure) const { return fail(failure.exit_code, failure.message); }
+int Context::fail(const ApiFailure& failure) const {
+  return fail(failure.exit_code, failure.message);
+}
 
 int Context::fail(int code, std::string_view message) const {
   console.err << "weftctl: " << terminal_safe(message) << "\n";
@@ -50,7 +52,9 @@ int run_weftctl(const std::vector<std::string>& arguments, Console& console) {
   CLI::App app("weftctl: look at weftd and steer it", "weftctl");
   app.footer(kFooter);
   app.set_version_flag("--version", "weftctl " WEFT_VERSION);
-  app.add_option("--socket", options.socket, "Control socket of weftd")->envname("WEFT_SOCKET")->capture_default_str();
+  app.add_option("--socket", options.socket, "Control socket of weftd")
+      ->envname("WEFT_SOCKET")
+      ->capture_default_str();
   app.add_flag("--json", options.json, "Print the API's JSON");
   app.require_subcommand(1);
   std::map<std::string, CLI::App*, std::less<>> made;

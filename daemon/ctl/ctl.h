@@ -1,5 +1,6 @@
-// weftctl as a function: arguments and streams in, exit code out, so that tests run it inside their process. Commands come
-// from one table, which also makes the help, the completion and (checked by a test) docs/weftctl.md.
+// weftctl as a function: arguments and streams in, exit code out, so that tests run it inside their
+// process. Commands come from one table, which also makes the help, the completion and (checked by
+// a test) docs/weftctl.md.
 //
 // One thread, blocking.
 #pragma once
@@ -36,9 +37,9 @@ struct Console {
 struct Options {
   std::string socket = "/run/weft/weft.sock";
   bool json = false;
-  std::string id;        // requests cancel
-  std::string file;      // config check
-  std::string shell;     // completion
+  std::string id;     // requests cancel
+  std::string file;   // config check
+  std::string shell;  // completion
   int64_t deadline_ms = -1;
   std::string model;
   std::string system;
@@ -63,7 +64,8 @@ struct Command {
   std::string_view name;   // "requests cancel"
   std::string_view usage;  // its arguments
   std::string_view help;
-  std::string_view role;   // "look": whoever may open the socket; "administer": root and weftd's user; "none": no daemon
+  std::string_view role;  // "look": whoever may open the socket; "administer": root and weftd's
+                          // user; "none": no daemon
   void (*declare)(CLI::App&, Options&);
   int (*run)(const Context&);
 };

@@ -1,4 +1,5 @@
-// What weftctl prints for people: tables, durations, text that is safe on a terminal. Pure functions.
+// What weftctl prints for people: tables, durations, text that is safe on a terminal. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace weft::ctl {
 
-// Control characters (C0 but newline and tab, DEL, C1) become '?': what a model or a peer says cannot drive the terminal.
+// Control characters (C0 but newline and tab, DEL, C1) become '?': what a model or a peer says
+// cannot drive the terminal.
 std::string terminal_safe(std::string_view text);
 
 class Table {

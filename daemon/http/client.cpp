@@ -50,7 +50,8 @@ class ResponseReader {
     const llhttp_errno_t rc = llhttp_finish(&parser_);
     if (done_) return {};
     if (rc != HPE_OK || !done_) {
-      return make_error(ErrorCode::kPeer, "the server closed the connection before its answer was complete");
+      return make_error(ErrorCode::kPeer,
+                        "the server closed the connection before its answer was complete");
     }
     return {};
   }
@@ -171,7 +172,8 @@ Result<Client> Client::make(std::string_view address, const ClientOptions& optio
   return Client(std::move(parsed), options);
 }
 
-// 0 means no limit. The wait is cut into slices, so that a cancel that comes just before poll() is seen soon.
+// 0 means no limit. The wait is cut into slices, so that a cancel that comes just before poll() is
+// seen soon.
 Status Client::wait_for(int fd, short events, uint64_t timeout_ms, std::string_view what) const {
   using Clock = std::chrono::steady_clock;
   constexpr int64_t kSliceMs = 100;
@@ -182,7 +184,8 @@ Status Client::wait_for(int fd, short events, uint64_t timeout_ms, std::string_v
     }
     int64_t wait_ms = options_.cancel != nullptr ? kSliceMs : 3'600'000;
     if (timeout_ms > 0) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
       if (left <= 0) {
         return make_error(ErrorCode::kTimeout, "{}: nothing happened for {} ms", what, timeout_ms);
       }
@@ -191,7 +194,8 @@ Status Client::wait_for(int fd, short events, uint64_t timeout_ms, std::string_v
     pollfd p{fd, events, 0};
     const int rc = poll(&p, 1, static_cast<int>(wait_ms));
     if (rc > 0) return {};
-    if (rc < 0 && errno != EINTR) return make_error(ErrorCode::kIo, "{}: {}", what, strerror(errno));
+    if (rc < 0 && errno != EINTR)
+      return make_error(ErrorCode::kIo, "{}: {}", what, strerror(errno));
   }
 }
 
@@ -220,9 +224,11 @@ Status Client::send_all(int fd, std::string_view bytes) const {
       continue;
     }
     if (errno == EINTR) continue;
-    // The server may have answered early (413) and stopped reading: its answer says more than our error.
+    // The server may have answered early (413) and stopped reading: its answer says more than our
+    // error.
     if (errno == EPIPE || errno == ECONNRESET) return {};
-    if (errno != EAGAIN) return make_error(ErrorCode::kIo, "sending the request: {}", strerror(errno));
+    if (errno != EAGAIN)
+      return make_error(ErrorCode::kIo, "sending the request: {}", strerror(errno));
     pollfd p{fd, POLLIN, 0};
     if (poll(&p, 1, 0) > 0) return {};  // it answers before it has read all
     WEFT_TRY(wait_for(fd, POLLOUT | POLLIN, options_.idle_timeout_ms, "sending the request"));
@@ -230,7 +236,8 @@ Status Client::send_all(int fd, std::string_view bytes) const {
   return {};
 }
 
-Result<ClientResponse> Client::request(const ClientRequest& request, const BodyCallback& on_body) const {
+Result<ClientResponse> Client::request(const ClientRequest& request,
+                                       const BodyCallback& on_body) const {
   WEFT_ASSIGN(const UniqueFd fd, connect_socket());
   WEFT_TRY(send_all(fd.get(), serialize(request, address_)));
   ResponseReader reader(options_, request.method == "HEAD", on_body);

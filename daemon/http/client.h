@@ -1,4 +1,5 @@
-// Client: a small blocking HTTP/1.1 client for weftctl and tests. One connection per request, no redirects, no TLS.
+// Client: a small blocking HTTP/1.1 client for weftctl and tests. One connection per request, no
+// redirects, no TLS.
 //
 // Any thread, one request at a time. Nothing is retried. Memory is bounded by the limits.
 #pragma once
@@ -16,10 +17,12 @@ namespace weft::http {
 
 struct ClientOptions {
   uint64_t connect_timeout_ms = 5'000;
-  uint64_t idle_timeout_ms = 0;  // longest silence while waiting for the answer or inside it; 0 = wait for ever
+  uint64_t idle_timeout_ms =
+      0;  // longest silence while waiting for the answer or inside it; 0 = wait for ever
   size_t head_max = 64 << 10;
   size_t body_max = 64 << 20;  // of a buffered body; a streamed one has no limit
-  // When it becomes true the request ends with kCancelled (set from a signal handler or another thread).
+  // When it becomes true the request ends with kCancelled (set from a signal handler or another
+  // thread).
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -33,11 +36,12 @@ struct ClientRequest {
 struct ClientResponse {
   int status = 0;
   Headers headers;
-  std::string body;       // what was not streamed
-  bool stopped = false;   // the body callback said stop
+  std::string body;      // what was not streamed
+  bool stopped = false;  // the body callback said stop
 };
 
-// Gets the body in pieces as they come, after the head was read; false closes the connection and ends the request.
+// Gets the body in pieces as they come, after the head was read; false closes the connection and
+// ends the request.
 using BodyCallback = std::function<bool(const ClientResponse& head, std::string_view bytes)>;
 
 class Client {
@@ -45,8 +49,10 @@ class Client {
   // Addresses as for a listener. Nothing is connected yet.
   static Result<Client> make(std::string_view address, const ClientOptions& options = {});
 
-  // kUnavailable: nobody listens there. kPermission: the socket file does not let us. kTimeout, kPeer: as they say.
-  Result<ClientResponse> request(const ClientRequest& request, const BodyCallback& on_body = {}) const;
+  // kUnavailable: nobody listens there. kPermission: the socket file does not let us. kTimeout,
+  // kPeer: as they say.
+  Result<ClientResponse> request(const ClientRequest& request,
+                                 const BodyCallback& on_body = {}) const;
 
  private:
   Client(Address address, ClientOptions options)

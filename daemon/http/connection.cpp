@@ -22,7 +22,8 @@ Connection::Connection(std::shared_ptr<ServerContext> context, uint64_t id,
 Connection::~Connection() = default;
 
 void Connection::wire_callbacks() {
-  // The stream is ours and dies in close(), so `this` is safe; `self` keeps us alive while a callback closes us.
+  // The stream is ours and dies in close(), so `this` is safe; `self` keeps us alive while a
+  // callback closes us.
   StreamCallbacks callbacks;
   callbacks.on_data = [this](std::string_view bytes) {
     const auto self = shared_from_this();
@@ -61,7 +62,8 @@ void Connection::reject() {
   ++context_->rejects;
   wire_callbacks();
   stream_->resume_reading();
-  answer_error({503, "too_many_connections", "the server has too many connections; try again later"});
+  answer_error(
+      {503, "too_many_connections", "the server has too many connections; try again later"});
 }
 
 void Connection::close_if_idle() {
@@ -142,9 +144,14 @@ void Connection::process(std::string_view bytes) {
       answer_error(parser_.error());
     } else {
       switch (parser_.state()) {
-        case RequestParser::State::kHead: enter(Phase::kHead); break;
-        case RequestParser::State::kBody: enter(Phase::kBody); break;
-        default: break;
+        case RequestParser::State::kHead:
+          enter(Phase::kHead);
+          break;
+        case RequestParser::State::kBody:
+          enter(Phase::kBody);
+          break;
+        default:
+          break;
       }
       break;  // all bytes are used
     }
@@ -258,7 +265,8 @@ bool Connection::write_stream(std::string_view bytes) {
     write_bytes(std::string(bytes));
   }
   if (stream_->buffered() > limits.stream_hard) {
-    // The producer went on after "false". Memory is bounded here; it hears of the disconnect from the loop.
+    // The producer went on after "false". Memory is bounded here; it hears of the disconnect from
+    // the loop.
     exchange_->sink = nullptr;
     close_later();
     return false;
@@ -313,7 +321,8 @@ void Connection::check_stall() {
 
 void Connection::enter(Phase phase) {
   const Limits& limits = context_->limits;
-  // The header time runs from the first byte and does not start again with each further one; the same for a body.
+  // The header time runs from the first byte and does not start again with each further one; the
+  // same for a body.
   if (phase == phase_ && phase != Phase::kFresh) return;
   phase_ = phase;
   const auto arm = [this](uint64_t ms) {
@@ -323,14 +332,22 @@ void Connection::enter(Phase phase) {
     });
   };
   switch (phase) {
-    case Phase::kFresh: return arm(std::min(limits.header_timeout_ms, limits.idle_timeout_ms));
-    case Phase::kIdle: return arm(limits.idle_timeout_ms);
-    case Phase::kHead: return arm(limits.header_timeout_ms);
-    case Phase::kBody: body_mark_ = parser_.body_bytes(); return arm(limits.body_timeout_ms);
-    case Phase::kLinger: return arm(limits.linger_ms);
+    case Phase::kFresh:
+      return arm(std::min(limits.header_timeout_ms, limits.idle_timeout_ms));
+    case Phase::kIdle:
+      return arm(limits.idle_timeout_ms);
+    case Phase::kHead:
+      return arm(limits.header_timeout_ms);
+    case Phase::kBody:
+      body_mark_ = parser_.body_bytes();
+      return arm(limits.body_timeout_ms);
+    case Phase::kLinger:
+      return arm(limits.linger_ms);
     case Phase::kExchange:
     case Phase::kFlush:
-    case Phase::kClosed: phase_timer_.stop(); return;
+    case Phase::kClosed:
+      phase_timer_.stop();
+      return;
   }
 }
 
@@ -358,7 +375,8 @@ void Connection::on_body_timeout() {
 void Connection::flush_and_close() {
   pending_.clear();
   enter(Phase::kFlush);
-  stream_->resume_reading();  // what comes now is thrown away, so that a reset does not eat the answer
+  stream_
+      ->resume_reading();  // what comes now is thrown away, so that a reset does not eat the answer
   if (stream_->buffered() == 0) linger();
 }
 

@@ -1,7 +1,8 @@
-// Connection: one client of the HTTP server: reads requests, hands them to the handler one at a time, writes answers.
+// Connection: one client of the HTTP server: reads requests, hands them to the handler one at a
+// time, writes answers.
 //
-// Loop thread. Owned by the server's table; a shared_ptr because its own callbacks may remove it from there while they
-// run. After close() nothing of it is called any more.
+// Loop thread. Owned by the server's table; a shared_ptr because its own callbacks may remove it
+// from there while they run. After close() nothing of it is called any more.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,8 @@ struct ServerStats {
   size_t body_bytes = 0;
 };
 
-// What all connections of a server share. Outlives the server while a connection is on the stack, hence shared_ptr.
+// What all connections of a server share. Outlives the server while a connection is on the stack,
+// hence shared_ptr.
 struct ServerContext {
   ServerContext(Loop& l, Limits lim) : loop(l), limits(lim) {}
   Loop& loop;
@@ -51,9 +53,9 @@ class Connection final : public ExchangeSink, public std::enable_shared_from_thi
   ~Connection() override;
 
   void start();
-  void reject();      // answers 503 without reading
+  void reject();  // answers 503 without reading
   void close_if_idle();
-  void close();       // at once; a running exchange is told of the disconnect
+  void close();  // at once; a running exchange is told of the disconnect
 
   void send_response(int status, Headers headers, std::string body) override;
   void send_error(const HttpError& error, Headers extra) override;

@@ -7,8 +7,9 @@
 namespace weft::http {
 namespace {
 
-// Framing bytes (chunk sizes, extensions, trailers) allowed beside a body: a client that sends single bytes as chunks
-// needs 5 per byte; the rest is slack for extensions and trailers, which are read and ignored.
+// Framing bytes (chunk sizes, extensions, trailers) allowed beside a body: a client that sends
+// single bytes as chunks needs 5 per byte; the rest is slack for extensions and trailers, which are
+// read and ignored.
 constexpr size_t kFramingPerByte = 8;
 constexpr size_t kFramingSlack = 64 << 10;
 // RFC 9112 2.2 lets a server skip an empty line before a request.
@@ -251,8 +252,8 @@ void RequestParser::fail_from_llhttp() {
       break;
   }
   if (headers_done_) return fail(400, "invalid_chunk", "the chunked body is not well formed");
-  fail(400, "bad_request", fmt::format("the request is not HTTP/1.1: {}",
-                                       llhttp_get_error_reason(&parser_)));
+  fail(400, "bad_request",
+       fmt::format("the request is not HTTP/1.1: {}", llhttp_get_error_reason(&parser_)));
 }
 
 void RequestParser::end_field() {
@@ -296,26 +297,31 @@ bool RequestParser::check_headers() {
   if (coding != nullptr) {
     if (request_.version_minor == 0 || h.get("Content-Length") != nullptr) {
       return fail(400, "invalid_transfer_encoding",
-                  "Transfer-Encoding needs HTTP/1.1 and no Content-Length"), false;
+                  "Transfer-Encoding needs HTTP/1.1 and no Content-Length"),
+             false;
     }
     if (h.count("Transfer-Encoding") > 1 || !equals_ignoring_case(*coding, "chunked")) {
       return fail(chunked ? 501 : 400, "invalid_transfer_encoding",
-                  "the only transfer coding here is chunked"), false;
+                  "the only transfer coding here is chunked"),
+             false;
     }
   }
   const bool has_body = chunked || parser_.content_length > 0;
   if (!chunked && parser_.content_length > limits_.body_max) {
     return fail(413, "body_too_large",
                 fmt::format("the body has {} bytes, the limit is {}", parser_.content_length,
-                            limits_.body_max)), false;
+                            limits_.body_max)),
+           false;
   }
   const std::string* content_coding = h.get("Content-Encoding");
   if (has_body && content_coding != nullptr && !equals_ignoring_case(*content_coding, "identity")) {
     return fail(415, "unsupported_encoding", "compressed bodies are not accepted"), false;
   }
-  if (const std::string* expect = h.get("Expect"); expect != nullptr && request_.version_minor == 1) {
+  if (const std::string* expect = h.get("Expect");
+      expect != nullptr && request_.version_minor == 1) {
     if (!equals_ignoring_case(*expect, "100-continue")) {
-      return fail(417, "expectation_failed", "the only expectation met here is 100-continue"), false;
+      return fail(417, "expectation_failed", "the only expectation met here is 100-continue"),
+             false;
     }
     wants_continue_ = has_body;
   }

@@ -1,9 +1,10 @@
-// RequestParser: bytes in, requests out. One parser per connection, one request at a time; it knows no sockets and no
-// clock, so it can be tested and fuzzed alone.
+// RequestParser: bytes in, requests out. One parser per connection, one request at a time; it knows
+// no sockets and no clock, so it can be tested and fuzzed alone.
 //
-// A scanner of our own walks the head (request line and headers) first: it finds the end of the head, counts against the
-// limits and refuses bare LF, bare CR, NUL and folded lines, whatever the parser library would make of them. llhttp then
-// reads exactly those bytes, and after them the body. Memory is bounded by the limits, not by what the client sends.
+// A scanner of our own walks the head (request line and headers) first: it finds the end of the
+// head, counts against the limits and refuses bare LF, bare CR, NUL and folded lines, whatever the
+// parser library would make of them. llhttp then reads exactly those bytes, and after them the
+// body. Memory is bounded by the limits, not by what the client sends.
 #pragma once
 
 #include <llhttp.h>
@@ -30,7 +31,8 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
-  // Consumes bytes up to the end of one request and says how many. After kComplete or kError it consumes nothing.
+  // Consumes bytes up to the end of one request and says how many. After kComplete or kError it
+  // consumes nothing.
   size_t feed(std::string_view bytes);
   State state() const { return state_; }
   const HttpError& error() const { return error_; }
@@ -64,14 +66,14 @@ class RequestParser {
   Request request_;
   bool headers_done_ = false;
   bool wants_continue_ = false;
-  bool field_open_ = false;    // llhttp is inside a header name or value
+  bool field_open_ = false;  // llhttp is inside a header name or value
   // Scanner.
-  size_t line_bytes_ = 0;      // request line
-  size_t header_bytes_ = 0;    // all after it
+  size_t line_bytes_ = 0;    // request line
+  size_t header_bytes_ = 0;  // all after it
   size_t header_count_ = 0;
-  size_t line_length_ = 0;     // of the current line, without its end
+  size_t line_length_ = 0;  // of the current line, without its end
   bool in_first_line_ = true;
-  int empty_lines_ = 0;        // before the request line
+  int empty_lines_ = 0;  // before the request line
   char previous_ = 0;
   // Body.
   size_t body_raw_bytes_ = 0;  // with chunk framing

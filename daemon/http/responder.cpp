@@ -65,7 +65,8 @@ void Responder::send(int status, Headers headers, std::string body) {
   if (exchange == nullptr) return;
   exchange->on_disconnect = nullptr;
   if (exchange->sink == nullptr) return;
-  std::exchange(exchange->sink, nullptr)->send_response(status, std::move(headers), std::move(body));
+  std::exchange(exchange->sink, nullptr)
+      ->send_response(status, std::move(headers), std::move(body));
 }
 
 void Responder::send_json(int status, std::string body) {

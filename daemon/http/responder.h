@@ -1,9 +1,10 @@
 // Responder and StreamWriter: how a handler answers one request, now or later.
 //
-// Both are move-only and belong to the loop thread: carry them to a lane and back inside closures, but call and destroy
-// them on the loop. They may outlive the connection; calls then do nothing and alive() says so. Each answer ends:
-// a Responder destroyed without one sends 500, a StreamWriter destroyed without end() cuts the connection, which is how
-// a client can tell a broken stream from a finished one.
+// Both are move-only and belong to the loop thread: carry them to a lane and back inside closures,
+// but call and destroy them on the loop. They may outlive the connection; calls then do nothing and
+// alive() says so. Each answer ends: a Responder destroyed without one sends 500, a StreamWriter
+// destroyed without end() cuts the connection, which is how a client can tell a broken stream from
+// a finished one.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,8 @@
 
 namespace weft::http {
 
-// The connection's side of an exchange. Tests of handlers implement it to see answers without sockets.
+// The connection's side of an exchange. Tests of handlers implement it to see answers without
+// sockets.
 class ExchangeSink {
  public:
   virtual ~ExchangeSink() = default;
@@ -35,7 +37,8 @@ struct Exchange {
   std::function<void()> on_disconnect;
   std::function<void()> on_drain;
 
-  void disconnect();  // called by the sink's owner when the client goes away: runs on_disconnect once
+  void
+  disconnect();  // called by the sink's owner when the client goes away: runs on_disconnect once
 };
 
 class StreamWriter {
@@ -69,7 +72,8 @@ class Responder {
   ~Responder();
 
   bool alive() const { return exchange_ != nullptr && exchange_->sink != nullptr; }
-  void send(int status, Headers headers, std::string body);  // Content-Length and the like are added
+  void send(int status, Headers headers,
+            std::string body);  // Content-Length and the like are added
   void send_json(int status, std::string body);
   void send_error(const HttpError& error, Headers extra = {});  // in the server's error format
   StreamWriter begin_stream(int status, Headers headers);

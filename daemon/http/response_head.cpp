@@ -27,7 +27,8 @@ std::string http_date(int64_t unix_seconds) {
 
 std::string response_head(int status, const Headers& headers, int version_minor) {
   // A 1.0 client gets its own version back: some treat a 1.1 answer as licence for chunked bodies.
-  std::string out = fmt::format("HTTP/1.{} {} {}\r\n", version_minor, status, reason_phrase(status));
+  std::string out =
+      fmt::format("HTTP/1.{} {} {}\r\n", version_minor, status, reason_phrase(status));
   for (const auto& [name, value] : headers.fields()) {
     append_clean(out, name);
     out += ": ";

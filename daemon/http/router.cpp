@@ -19,7 +19,9 @@ std::vector<std::string> split_path(std::string_view path) {
   return out;
 }
 
-bool is_parameter(const std::string& s) { return s.size() > 2 && s.front() == '{' && s.back() == '}'; }
+bool is_parameter(const std::string& s) {
+  return s.size() > 2 && s.front() == '{' && s.back() == '}';
+}
 bool takes_rest(const std::string& s) { return is_parameter(s) && s[s.size() - 2] == '*'; }
 
 // Number of literal segments matched plus one, or 0 for no match.
@@ -64,8 +66,8 @@ const Router::Route* Router::find(Request& request, std::string* allow) const {
     const size_t score = match(route.segments, path, &params);
     if (score == 0) continue;
     methods.push_back(route.method);
-    const bool fits = route.method == request.method ||
-                      (request.method == "HEAD" && route.method == "GET");
+    const bool fits =
+        route.method == request.method || (request.method == "HEAD" && route.method == "GET");
     if (fits && score > best_score) {
       best = &route;
       best_score = score;
@@ -94,9 +96,10 @@ void Router::handle(Request request, Responder responder) const {
     return responder.send(204, {{"Allow", allow}}, "");
   }
   if (!allow.empty()) {
-    return responder.send_error({405, "method_not_allowed",
-                                 request.method + " is not allowed for " + request.path +
-                                     "; allowed: " + allow}, {{"Allow", allow}});
+    return responder.send_error(
+        {405, "method_not_allowed",
+         request.method + " is not allowed for " + request.path + "; allowed: " + allow},
+        {{"Allow", allow}});
   }
   responder.send_error({404, "not_found", "there is nothing at " + request.path});
 }

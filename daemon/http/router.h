@@ -1,8 +1,9 @@
-// Router: a table of (method, path pattern) -> handler. A pattern is literal segments and parameters: "{name}" takes one
-// segment, "{name*}" at the end takes all that is left ("/v1/models/{model*}" fits "a/b"). Literals win over parameters.
+// Router: a table of (method, path pattern) -> handler. A pattern is literal segments and
+// parameters: "{name}" takes one segment, "{name*}" at the end takes all that is left
+// ("/v1/models/{model*}" fits "a/b"). Literals win over parameters.
 //
-// Built once, then read only. A trailing slash in a request path does not matter; HEAD falls back to GET; OPTIONS and
-// wrong methods are answered with the Allow header.
+// Built once, then read only. A trailing slash in a request path does not matter; HEAD falls back
+// to GET; OPTIONS and wrong methods are answered with the Allow header.
 #pragma once
 
 #include <string>

@@ -11,7 +11,8 @@ Server::Server(Loop& loop, Limits limits, Handler handler, ErrorFormatter format
 
 Server::~Server() {
   listeners_.clear();
-  // close() removes its own entry; handlers told of a disconnect may do anything but add connections.
+  // close() removes its own entry; handlers told of a disconnect may do anything but add
+  // connections.
   while (!context_->connections.empty()) {
     const std::shared_ptr<Connection> connection = context_->connections.begin()->second;
     connection->close();

@@ -65,7 +65,8 @@ void SseParser::line(std::string_view text) {
   }
   const size_t colon = text.find(':');
   const std::string_view field = text.substr(0, colon);
-  std::string_view value = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
+  std::string_view value =
+      colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
   if (!value.empty() && value.front() == ' ') value.remove_prefix(1);
   if (field == "data") {
     event_.data.append(value).append("\n");

@@ -1,4 +1,5 @@
-// Server-sent events: SseWriter frames them onto a StreamWriter, SseParser reads them back (weftctl, tests).
+// Server-sent events: SseWriter frames them onto a StreamWriter, SseParser reads them back
+// (weftctl, tests).
 #pragma once
 
 #include <functional>
@@ -18,7 +19,8 @@ class SseWriter {
 
   // One event; data with newlines becomes several data lines. False as StreamWriter::write.
   bool event(std::string_view data, std::string_view name = {});
-  bool comment(std::string_view text);  // ignored by clients; keeps proxies from closing an idle stream
+  bool comment(
+      std::string_view text);  // ignored by clients; keeps proxies from closing an idle stream
   void end() { stream_.end(); }
   StreamWriter& stream() { return stream_; }
 

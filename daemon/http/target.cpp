@@ -62,7 +62,8 @@ std::optional<Target> parse_target(std::string_view target) {
       if (target.empty() || target[0] != '/') {
         // "http://host" and "http://host?q" mean the root.
         Target root{"/", ""};
-        if (!target.empty() && target[0] == '?') root.query = target.substr(1, target.find('#') - 1);
+        if (!target.empty() && target[0] == '?')
+          root.query = target.substr(1, target.find('#') - 1);
         return root;
       }
       break;

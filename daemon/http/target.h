@@ -15,7 +15,8 @@ struct Target {
   std::string path;   // decoded; starts with '/', or is "*"
   std::string query;  // raw
 };
-// Origin form (/p?q), absolute form (http://host/p?q) and "*". nullopt when it is none of them or badly escaped.
+// Origin form (/p?q), absolute form (http://host/p?q) and "*". nullopt when it is none of them or
+// badly escaped.
 std::optional<Target> parse_target(std::string_view target);
 
 }  // namespace weft::http

@@ -20,8 +20,8 @@ std::string_view trim_whitespace(std::string_view text) {
 }
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](char x, char y) { return lower(x) == lower(y); });
 }
 
 void Headers::set(std::string_view name, std::string value) {
@@ -78,7 +78,8 @@ std::unique_ptr<std::string> Request::query_value(std::string_view name) const {
 std::string format_openai_error(const HttpError& error) {
   std::string out = "{\"error\":{\"message\":\"";
   append_json_escaped(out, error.message);
-  out += error.status >= 500 ? "\",\"type\":\"server_error\"" : "\",\"type\":\"invalid_request_error\"";
+  out += error.status >= 500 ? "\",\"type\":\"server_error\""
+                             : "\",\"type\":\"invalid_request_error\"";
   out += ",\"param\":null,\"code\":\"";
   append_json_escaped(out, error.code);
   out += "\"}}";
@@ -91,14 +92,33 @@ const char* reason_phrase(int status) {
     const char* phrase;
   };
   static constexpr Entry kTable[] = {
-      {100, "Continue"}, {200, "OK"}, {201, "Created"}, {202, "Accepted"}, {204, "No Content"},
-      {304, "Not Modified"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
-      {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {409, "Conflict"},
-      {413, "Content Too Large"}, {414, "URI Too Long"}, {415, "Unsupported Media Type"},
-      {417, "Expectation Failed"}, {422, "Unprocessable Content"}, {429, "Too Many Requests"},
-      {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"},
-      {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"},
-      {503, "Service Unavailable"}, {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"},
+      {100, "Continue"},
+      {200, "OK"},
+      {201, "Created"},
+      {202, "Accepted"},
+      {204, "No Content"},
+      {304, "Not Modified"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {408, "Request Timeout"},
+      {409, "Conflict"},
+      {413, "Content Too Large"},
+      {414, "URI Too Long"},
+      {415, "Unsupported Media Type"},
+      {417, "Expectation Failed"},
+      {422, "Unprocessable Content"},
+      {429, "Too Many Requests"},
+      {431, "Request Header Fields Too Large"},
+      {499, "Client Closed Request"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {502, "Bad Gateway"},
+      {503, "Service Unavailable"},
+      {504, "Gateway Timeout"},
+      {505, "HTTP Version Not Supported"},
       {529, "Overloaded"},
   };
   for (const Entry& e : kTable) {

@@ -27,8 +27,8 @@ class Headers {
   void add(std::string name, std::string value) {
     fields_.emplace_back(std::move(name), std::move(value));
   }
-  void set(std::string_view name, std::string value);      // replaces all fields of that name
-  const std::string* get(std::string_view name) const;     // first of that name, or null
+  void set(std::string_view name, std::string value);   // replaces all fields of that name
+  const std::string* get(std::string_view name) const;  // first of that name, or null
   size_t count(std::string_view name) const;
   bool has_token(std::string_view name, std::string_view token) const;  // in a comma list, any case
   const std::vector<Field>& fields() const { return fields_; }
@@ -40,31 +40,33 @@ class Headers {
 
 // Every bound of the server, with what happens at it.
 struct Limits {
-  size_t request_line_max = 16 << 10;        // 414
-  size_t header_bytes_max = 32 << 10;        // 431, without the request line
-  size_t header_count_max = 128;             // 431
-  size_t body_max = 64 << 20;                // 413
-  size_t body_total_max = 512 << 20;         // 503, bodies held for all connections together
-  size_t pipeline_buffer_max = 64 << 10;     // bytes behind the running request; then reading stops
-  size_t connections_max = 4096;             // 503 and close
-  size_t rejects_max = 64;                   // refused connections being told so; more are closed silently
-  size_t stream_high = 1 << 20;              // StreamWriter::write says false
-  size_t stream_low = 256 << 10;             // on_drain
-  size_t stream_hard = 16 << 20;             // aborted: the producer did not listen
-  size_t linger_bytes_max = 8 << 20;         // read and thrown away after an early error, so that the answer arrives
-  uint64_t header_timeout_ms = 10'000;       // 408, from the first byte to the end of the headers
-  uint64_t body_timeout_ms = 30'000;         // 408, per body_progress_min bytes
+  size_t request_line_max = 16 << 10;     // 414
+  size_t header_bytes_max = 32 << 10;     // 431, without the request line
+  size_t header_count_max = 128;          // 431
+  size_t body_max = 64 << 20;             // 413
+  size_t body_total_max = 512 << 20;      // 503, bodies held for all connections together
+  size_t pipeline_buffer_max = 64 << 10;  // bytes behind the running request; then reading stops
+  size_t connections_max = 4096;          // 503 and close
+  size_t rejects_max = 64;        // refused connections being told so; more are closed silently
+  size_t stream_high = 1 << 20;   // StreamWriter::write says false
+  size_t stream_low = 256 << 10;  // on_drain
+  size_t stream_hard = 16 << 20;  // aborted: the producer did not listen
+  size_t linger_bytes_max =
+      8 << 20;  // read and thrown away after an early error, so that the answer arrives
+  uint64_t header_timeout_ms = 10'000;  // 408, from the first byte to the end of the headers
+  uint64_t body_timeout_ms = 30'000;    // 408, per body_progress_min bytes
   size_t body_progress_min = 1024;
-  uint64_t idle_timeout_ms = 75'000;         // keep-alive connection without a request: closed
-  uint64_t write_stall_ms = 60'000;          // nothing taken by the client for so long: aborted
+  uint64_t idle_timeout_ms = 75'000;  // keep-alive connection without a request: closed
+  uint64_t write_stall_ms = 60'000;   // nothing taken by the client for so long: aborted
   uint64_t linger_ms = 2'000;
-  // A client that shuts down its writing side looks like one that has gone. By default that ends its running request at
-  // once, which is what frees an engine from answers nobody reads; true lets such a client have its answer, and real
-  // disconnects are then noticed only by a failed write.
+  // A client that shuts down its writing side looks like one that has gone. By default that ends
+  // its running request at once, which is what frees an engine from answers nobody reads; true lets
+  // such a client have its answer, and real disconnects are then noticed only by a failed write.
   bool allow_half_close = false;
 };
 
-// Memory that request bodies hold, shared by all connections of a server. Thread-safe: a request may die on a lane.
+// Memory that request bodies hold, shared by all connections of a server. Thread-safe: a request
+// may die on a lane.
 class BodyBudget {
  public:
   explicit BodyBudget(size_t max) : max_(max) {}

@@ -21,11 +21,13 @@ Error bad_address(std::string_view text, std::string_view why) {
 Result<Address> parse_unix(std::string_view text, std::string_view path) {
   Address out;
   auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
-  if (path.empty() || path[0] != '/') return bad_address(text, "a Unix socket needs an absolute path");
+  if (path.empty() || path[0] != '/')
+    return bad_address(text, "a Unix socket needs an absolute path");
   if (path.size() >= sizeof(un->sun_path)) {
     return bad_address(text, "the path is longer than the 107 bytes a Unix socket may have");
   }
-  if (path.find('\0') != std::string_view::npos) return bad_address(text, "the path has a NUL byte");
+  if (path.find('\0') != std::string_view::npos)
+    return bad_address(text, "the path has a NUL byte");
   un->sun_family = AF_UNIX;
   std::memcpy(un->sun_path, path.data(), path.size());
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
@@ -61,7 +63,8 @@ Result<Address> parse_address(std::string_view text) {
   }
   auto* in = reinterpret_cast<sockaddr_in*>(&out.storage);
   if (inet_pton(AF_INET, host.c_str(), &in->sin_addr) != 1) {
-    return bad_address(text, "not an IPv4 address (IPv6 goes in brackets, names are not looked up)");
+    return bad_address(text,
+                       "not an IPv4 address (IPv6 goes in brackets, names are not looked up)");
   }
   in->sin_family = AF_INET;
   in->sin_port = htons(static_cast<uint16_t>(port));
@@ -104,11 +107,13 @@ Status remove_stale_socket(const Address& address) {
   struct stat st {};
   if (lstat(address.unix_path.c_str(), &st) != 0) return {};
   if (!S_ISSOCK(st.st_mode)) {
-    return make_error(ErrorCode::kInvalid, "{} exists and is not a socket; remove it or choose another path",
+    return make_error(ErrorCode::kInvalid,
+                      "{} exists and is not a socket; remove it or choose another path",
                       address.unix_path);
   }
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe.valid()) return make_error(ErrorCode::kIo, "cannot create a socket: {}", strerror(errno));
+  if (!probe.valid())
+    return make_error(ErrorCode::kIo, "cannot create a socket: {}", strerror(errno));
   if (connect(probe.get(), address.raw(), address.size) == 0 || errno != ECONNREFUSED) {
     return make_error(ErrorCode::kUnavailable,
                       "{} is in use by another process; stop it or choose another path",

@@ -1,5 +1,6 @@
-// Addresses as the configuration writes them: "127.0.0.1:8000", "[::1]:8000", "localhost:8000", "unix:/run/weft.sock".
-// No name is ever looked up here: a listener or a client that waits for DNS would block its thread.
+// Addresses as the configuration writes them: "127.0.0.1:8000", "[::1]:8000", "localhost:8000",
+// "unix:/run/weft.sock". No name is ever looked up here: a listener or a client that waits for DNS
+// would block its thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,8 +28,8 @@ Result<Address> parse_address(std::string_view text);
 std::string to_string(const Address& address);
 Result<Address> bound_address(int fd);  // getsockname
 
-// A bound socket that is ready for listen(). A stale Unix socket file is replaced, a live one is an error; the file gets
-// `unix_mode`. The caller owns the file and removes it.
+// A bound socket that is ready for listen(). A stale Unix socket file is replaced, a live one is an
+// error; the file gets `unix_mode`. The caller owns the file and removes it.
 Result<UniqueFd> bind_address(const Address& address, unsigned unix_mode);
 
 // Who is at the other end of a connected socket.

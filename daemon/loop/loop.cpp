@@ -20,15 +20,15 @@ Result<std::unique_ptr<Loop>> Loop::make() {
   if (rc != 0) {
     loop->open_ = false;
     loop->loop_.data = nullptr;
-    return make_error(ErrorCode::kIo, "cannot create an event loop: {}; check the limit of open files",
+    return make_error(ErrorCode::kIo,
+                      "cannot create an event loop: {}; check the limit of open files",
                       uv_strerror(rc));
   }
   loop->loop_.data = loop.get();
   loop->read_buffer_ = std::make_unique<char[]>(kReadBufferBytes);
   loop->wake_ = new uv_async_t{};
-  WEFT_CHECK(uv_async_init(&loop->loop_, loop->wake_, [](uv_async_t* h) {
-               static_cast<Loop*>(h->data)->run_posted();
-             }) == 0);
+  WEFT_CHECK(uv_async_init(&loop->loop_, loop->wake_,
+                           [](uv_async_t* h) { static_cast<Loop*>(h->data)->run_posted(); }) == 0);
   loop->wake_->data = loop.get();
   loop->heartbeat_ = new uv_timer_t{};
   WEFT_CHECK(uv_timer_init(&loop->loop_, loop->heartbeat_) == 0);

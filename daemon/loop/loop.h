@@ -1,8 +1,10 @@
-// Loop: one libuv event loop and the rules around it. Everything that touches sockets, timers or requests in weftd runs
-// on the thread that calls run(); other threads reach it only through post() and stop().
+// Loop: one libuv event loop and the rules around it. Everything that touches sockets, timers or
+// requests in weftd runs on the thread that calls run(); other threads reach it only through post()
+// and stop().
 //
-// Objects made on a loop (timers, streams, servers) must be destroyed before it, on its thread or after run() returned.
-// libuv handles live on the heap and die in their close callback; ~Loop waits for those and checks that none is left.
+// Objects made on a loop (timers, streams, servers) must be destroyed before it, on its thread or
+// after run() returned. libuv handles live on the heap and die in their close callback; ~Loop waits
+// for those and checks that none is left.
 #pragma once
 
 #include <sys/types.h>
@@ -21,10 +23,12 @@
 
 namespace weft {
 
-// What the loop says about itself. A loop that waits for events still ticks; one that is stuck in a callback does not.
+// What the loop says about itself. A loop that waits for events still ticks; one that is stuck in a
+// callback does not.
 struct LoopHealth {
   uint64_t ticks = 0;
-  uint64_t tick_age_ms = 0;   // since the last tick; larger than a few periods = the loop thread is stuck
+  uint64_t tick_age_ms =
+      0;  // since the last tick; larger than a few periods = the loop thread is stuck
   uint64_t last_lag_ms = 0;   // how late the last tick was
   uint64_t worst_lag_ms = 0;  // since start
 };
@@ -34,20 +38,22 @@ class Loop {
   static constexpr uint64_t kTickPeriodMs = 100;
   static constexpr size_t kReadBufferBytes = 64 << 10;
 
-  static Result<std::unique_ptr<Loop>> make();  // also ignores SIGPIPE, process-wide: libuv writes without MSG_NOSIGNAL
+  static Result<std::unique_ptr<Loop>>
+  make();  // also ignores SIGPIPE, process-wide: libuv writes without MSG_NOSIGNAL
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void run();                    // until stop(); the calling thread becomes the loop thread
-  void stop();                   // any thread
-  void post(Task task);          // any thread; runs on the loop thread, in order, never inside the caller
-  LoopHealth health() const;     // any thread
-  bool on_loop_thread() const;   // any thread
-  uint64_t now_ms() const;       // monotonic, cached at the start of the loop iteration; loop thread
+  void run();            // until stop(); the calling thread becomes the loop thread
+  void stop();           // any thread
+  void post(Task task);  // any thread; runs on the loop thread, in order, never inside the caller
+  LoopHealth health() const;    // any thread
+  bool on_loop_thread() const;  // any thread
+  uint64_t now_ms() const;      // monotonic, cached at the start of the loop iteration; loop thread
 
   uv_loop_t* raw() { return &loop_; }
-  // All streams read into one buffer: libuv fills it and hands it over before anything else can run.
+  // All streams read into one buffer: libuv fills it and hands it over before anything else can
+  // run.
   char* read_buffer() { return read_buffer_.get(); }
 
  private:
@@ -60,17 +66,19 @@ class Loop {
   uv_timer_t* heartbeat_ = nullptr;
   std::unique_ptr<char[]> read_buffer_;
   std::mutex mutex_;
-  std::vector<Task> posted_;       // guarded by mutex_
-  bool open_ = true;               // guarded by mutex_: wake_ may be used
-  bool stop_requested_ = false;    // loop thread
+  std::vector<Task> posted_;     // guarded by mutex_
+  bool open_ = true;             // guarded by mutex_: wake_ may be used
+  bool stop_requested_ = false;  // loop thread
   std::atomic<std::thread::id> thread_{};
-  std::atomic<uint64_t> ticks_{0};  // the four below are written by the loop thread and only read elsewhere
+  std::atomic<uint64_t> ticks_{
+      0};  // the four below are written by the loop thread and only read elsewhere
   std::atomic<uint64_t> last_tick_ns_{0};
   std::atomic<uint64_t> last_lag_ms_{0};
   std::atomic<uint64_t> worst_lag_ms_{0};
 };
 
-// A timer that stops when it is destroyed. Loop thread. The callback may restart, stop or destroy its timer.
+// A timer that stops when it is destroyed. Loop thread. The callback may restart, stop or destroy
+// its timer.
 class Timer {
  public:
   explicit Timer(Loop& loop);
@@ -129,7 +137,8 @@ class ChildReaper {
   Loop& loop_;
   std::unique_ptr<SignalWatch> signal_;
   std::vector<Child> children_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // shared with posted closures that may outlive us
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // shared with posted closures that may outlive us
 };
 
 }  // namespace weft

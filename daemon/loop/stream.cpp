@@ -59,7 +59,8 @@ struct Stream::State {
     failed = true;
     reading = false;
     uv_read_stop(&socket.stream);
-    const auto on_error = callbacks.on_error;  // the callback may destroy the stream and set new ones
+    const auto on_error =
+        callbacks.on_error;  // the callback may destroy the stream and set new ones
     if (on_error) on_error(stream_error(what, rc));
   }
   void on_read(ssize_t n, const char* data) {
@@ -155,11 +156,12 @@ bool Stream::write(std::string bytes) {
   request->bytes = std::move(bytes);
   const uv_buf_t buf = uv_buf_init(request->bytes.data() + sent,
                                    static_cast<unsigned>(request->bytes.size() - sent));
-  const int rc = uv_write(&request->request, &s->socket.stream, &buf, 1, [](uv_write_t* r, int status) {
-    State* state = State::of(reinterpret_cast<uv_handle_t*>(r->handle));
-    delete reinterpret_cast<WriteRequest*>(r);
-    state->on_written(status);
-  });
+  const int rc =
+      uv_write(&request->request, &s->socket.stream, &buf, 1, [](uv_write_t* r, int status) {
+        State* state = State::of(reinterpret_cast<uv_handle_t*>(r->handle));
+        delete reinterpret_cast<WriteRequest*>(r);
+        state->on_written(status);
+      });
   if (rc == 0) request.release();  // freed in its callback, which always comes
   if (s->queued() >= s->marks.high) s->above_high = true;
   return !s->above_high;
@@ -205,7 +207,8 @@ Result<std::unique_ptr<Listener>> Listener::listen(Loop& loop, std::string_view 
 }
 
 Result<std::unique_ptr<Listener>> Listener::adopt(Loop& loop, UniqueFd fd,
-                                                  const ListenOptions& options, OnAccept on_accept) {
+                                                  const ListenOptions& options,
+                                                  OnAccept on_accept) {
   WEFT_ASSIGN(const Address local, bound_address(fd.get()));
   auto* state = new State;
   state->is_unix = local.is_unix();
@@ -223,7 +226,8 @@ Result<std::unique_ptr<Listener>> Listener::adopt(Loop& loop, UniqueFd fd,
   fd.release();
   rc = uv_listen(&state->socket.stream, options.backlog, accept_one);
   if (rc != 0) {
-    return make_error(ErrorCode::kIo, "cannot listen on {}: {}", listener->address_, uv_strerror(rc));
+    return make_error(ErrorCode::kIo, "cannot listen on {}: {}", listener->address_,
+                      uv_strerror(rc));
   }
   return listener;
 }

@@ -1,7 +1,9 @@
-// Stream: one connected TCP or Unix socket on the loop, with a bounded write queue. Listener: the socket that accepts them.
+// Stream: one connected TCP or Unix socket on the loop, with a bounded write queue. Listener: the
+// socket that accepts them.
 //
-// Owned by one object on the loop thread; all calls and callbacks happen there. Destroying a stream closes it: queued
-// bytes are dropped and no callback runs any more. A callback may destroy its stream. write() never calls back.
+// Owned by one object on the loop thread; all calls and callbacks happen there. Destroying a stream
+// closes it: queued bytes are dropped and no callback runs any more. A callback may destroy its
+// stream. write() never calls back.
 #pragma once
 
 #include <uv.h>
@@ -21,9 +23,10 @@ namespace weft {
 struct StreamCallbacks {
   std::function<void(std::string_view)> on_data;  // bytes live until the callback returns
   std::function<void()> on_eof;                   // the peer will send no more
-  std::function<void(Error)> on_error;            // read or write failed; the stream is dead, destroy it
-  std::function<void()> on_drain;                 // the queue fell to the low mark after it had reached the high one
-  std::function<void()> on_flushed;               // the queue is empty after a write had to wait
+  std::function<void(Error)> on_error;  // read or write failed; the stream is dead, destroy it
+  std::function<void()>
+      on_drain;  // the queue fell to the low mark after it had reached the high one
+  std::function<void()> on_flushed;  // the queue is empty after a write had to wait
 };
 
 class Stream {
@@ -45,8 +48,8 @@ class Stream {
   void pause_reading();   // while paused, EOF is not noticed either
   bool reading() const;
 
-  // Queues the bytes and sends what the kernel takes. False when the queue is at or above the high mark: stop, and go on
-  // at on_drain. The bytes are taken in either case.
+  // Queues the bytes and sends what the kernel takes. False when the queue is at or above the high
+  // mark: stop, and go on at on_drain. The bytes are taken in either case.
   bool write(std::string bytes);
   size_t buffered() const;         // bytes not yet taken by the kernel
   uint64_t bytes_written() const;  // bytes taken by the kernel: grows = the peer makes progress
@@ -71,7 +74,8 @@ class Listener {
   using OnAccept = std::function<void(std::unique_ptr<Stream>)>;
   static Result<std::unique_ptr<Listener>> listen(Loop& loop, std::string_view address,
                                                   const ListenOptions& options, OnAccept on_accept);
-  // A bound or listening socket from elsewhere (systemd socket activation). Its file stays when we go.
+  // A bound or listening socket from elsewhere (systemd socket activation). Its file stays when we
+  // go.
   static Result<std::unique_ptr<Listener>> adopt(Loop& loop, UniqueFd fd,
                                                  const ListenOptions& options, OnAccept on_accept);
   ~Listener();

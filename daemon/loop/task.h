@@ -1,5 +1,5 @@
-// Task: a move-only closure, so that work handed between threads can own what it carries (a responder, a buffer, a fd).
-// Owned by whoever holds it; a Task moves to the thread that runs it.
+// Task: a move-only closure, so that work handed between threads can own what it carries (a
+// responder, a buffer, a fd). Owned by whoever holds it; a Task moves to the thread that runs it.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,9 @@ class Task {
  public:
   Task() = default;
   template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Task>>>
-  Task(F&& f) : body_(std::make_unique<Body<std::decay_t<F>>>(std::forward<F>(f))) {}  // NOLINT implicit on purpose
+  Task(F&& f)
+      : body_(std::make_unique<Body<std::decay_t<F>>>(std::forward<F>(f))) {
+  }  // NOLINT implicit on purpose
 
   explicit operator bool() const { return body_ != nullptr; }
   void operator()() { body_->run(); }

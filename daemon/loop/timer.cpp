@@ -19,7 +19,8 @@ Timer::~Timer() {
 
 namespace {
 
-// The state outlives the callback even if the callback destroys the timer: it is freed in the close callback only.
+// The state outlives the callback even if the callback destroys the timer: it is freed in the close
+// callback only.
 template <class S>
 void fire(uv_timer_t* h) {
   auto* state = static_cast<S*>(h->data);

@@ -1,5 +1,5 @@
-// Arbitrary bytes in arbitrary cuts must give what the same bytes give in one piece, within the limits. The first byte
-// seeds the cuts; the rest is the input of a connection.
+// Arbitrary bytes in arbitrary cuts must give what the same bytes give in one piece, within the
+// limits. The first byte seeds the cuts; the rest is the input of a connection.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -59,7 +59,8 @@ std::string run(std::string_view bytes, uint32_t seed) {
         require(parser.error().status >= 400 && parser.error().status < 600);
         require(budget->used() == 0);
         require(parser.feed("GET") == 0);
-        // Which of several faults is met first inside the body may depend on the cut; that there is one may not.
+        // Which of several faults is met first inside the body may depend on the cut; that there is
+        // one may not.
         return out + "error\n";
       } else {
         require(piece.empty());
@@ -71,7 +72,8 @@ std::string run(std::string_view bytes, uint32_t seed) {
 
 std::string run_sse(std::string_view bytes, size_t step) {
   std::string out;
-  weft::http::SseParser parser([&](const weft::http::SseEvent& e) { out += e.name + "|" + e.data + "\n"; }, 256);
+  weft::http::SseParser parser(
+      [&](const weft::http::SseEvent& e) { out += e.name + "|" + e.data + "\n"; }, 256);
   for (size_t i = 0; i < bytes.size(); i += step) {
     if (!parser.feed(bytes.substr(i, step))) return out + "too large";
   }

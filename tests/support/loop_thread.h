@@ -1,5 +1,6 @@
-// LoopThread: runs a Loop on its own thread for tests of blocking clients against loop objects. call() runs a closure on the
-// loop and waits for it; objects made there must be destroyed there too, before the LoopThread.
+// LoopThread: runs a Loop on its own thread for tests of blocking clients against loop objects.
+// call() runs a closure on the loop and waits for it; objects made there must be destroyed there
+// too, before the LoopThread.
 #pragma once
 
 #include <future>

@@ -25,7 +25,8 @@ struct Ran {
   std::string err;
 };
 
-Ran run(const std::vector<std::string>& arguments, const std::string& input = "", bool terminal = false) {
+Ran run(const std::vector<std::string>& arguments, const std::string& input = "",
+        bool terminal = false) {
   std::istringstream in(input);
   std::ostringstream out;
   std::ostringstream err;
@@ -38,7 +39,9 @@ Ran run(const std::vector<std::string>& arguments, const std::string& input = ""
   return r;
 }
 
-bool has(const std::string& text, const std::string& needle) { return text.find(needle) != std::string::npos; }
+bool has(const std::string& text, const std::string& needle) {
+  return text.find(needle) != std::string::npos;
+}
 
 // A stand-in for weftd: fixed JSON per route, on a Unix socket in a directory of its own.
 struct FakeDaemon {
@@ -48,7 +51,9 @@ struct FakeDaemon {
     dir = path;
     socket = dir + "/weft.sock";
     for (const char* method : {"GET", "POST", "DELETE"}) {
-      router.add(method, "/{rest*}", [this](http::Request r, http::Responder out) { answer(std::move(r), std::move(out)); });
+      router.add(method, "/{rest*}", [this](http::Request r, http::Responder out) {
+        answer(std::move(r), std::move(out));
+      });
     }
     t.call([&] {
       server = std::make_unique<http::Server>(t.loop(), http::Limits(), router.handler());
@@ -83,7 +88,8 @@ struct FakeDaemon {
   std::vector<std::string> seen() {
     return t.call([&] { return requests; });
   }
-  Ran ctl(std::vector<std::string> arguments, const std::string& input = "", bool terminal = false) {
+  Ran ctl(std::vector<std::string> arguments, const std::string& input = "",
+          bool terminal = false) {
     arguments.insert(arguments.begin(), {"--socket", socket});
     return run(arguments, input, terminal);
   }
@@ -114,11 +120,17 @@ std::string chunk(const std::string& delta, const std::string& finish = "null") 
 
 const std::vector<std::string>& good_answer() {
   static const std::vector<std::string> kEvents = {
-      chunk(R"({"role":"assistant"})"), chunk(R"({"reasoning_content":"Let me "})"),
-      chunk(R"({"reasoning_content":"think."})"), chunk(R"({"content":"Hel"})"), chunk(R"({"content":"lo\u001b[31m"})"),
-      chunk(R"({"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"look","arguments":""}}]})"),
-      chunk(R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":1}"}}]})"), chunk("{}", "\"tool_calls\""),
-      R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7,"total_tokens":16}})", "[DONE]"};
+      chunk(R"({"role":"assistant"})"),
+      chunk(R"({"reasoning_content":"Let me "})"),
+      chunk(R"({"reasoning_content":"think."})"),
+      chunk(R"({"content":"Hel"})"),
+      chunk(R"({"content":"lo\u001b[31m"})"),
+      chunk(
+          R"({"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"look","arguments":""}}]})"),
+      chunk(R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":1}"}}]})"),
+      chunk("{}", "\"tool_calls\""),
+      R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7,"total_tokens":16}})",
+      "[DONE]"};
   return kEvents;
 }
 
@@ -129,11 +141,16 @@ TEST_CASE("status prints tables, JSON, and says by its exit code whether weftd i
   d.reply("GET /v1/status", 200, kStatus);
   const Ran table = d.ctl({"status"});
   CHECK(table.code == kOk);
-  CHECK(has(table.out, "weftd 0.1.0: ready, pid 77, up 1h 2m\nlistening on 127.0.0.1:8000, unix:/s\n"));
+  CHECK(has(table.out,
+            "weftd 0.1.0: ready, pid 77, up 1h 2m\nlistening on 127.0.0.1:8000, unix:/s\n"));
   CHECK(has(table.out, "requests: 3 running, 12 in all\n"));
-  CHECK(has(table.out, "DEPLOYMENT  MODEL     STATE                 RUNNING  WAITING  CONTEXT  WORKERS\n"));
-  CHECK(has(table.out, "micro       micro-k3  ready                 3        1        4096     78 ready (2 restarts)\n"));
-  CHECK(has(table.out, "big         k3        loading: weights 25%  0        0        0        -\n"));
+  CHECK(has(table.out,
+            "DEPLOYMENT  MODEL     STATE                 RUNNING  WAITING  CONTEXT  WORKERS\n"));
+  CHECK(has(table.out,
+            "micro       micro-k3  ready                 3        1        4096     78 ready (2 "
+            "restarts)\n"));
+  CHECK(
+      has(table.out, "big         k3        loading: weights 25%  0        0        0        -\n"));
   CHECK(has(table.out, "micro: cache mla: 10 of 100 units used\n"));
   CHECK(has(table.out, "big: reading weights\n"));
   CHECK(table.err.empty());
@@ -147,20 +164,27 @@ TEST_CASE("status prints tables, JSON, and says by its exit code whether weftd i
 
 TEST_CASE("plugins, models and requests are listed") {
   FakeDaemon d;
-  d.reply("GET /v1/plugins", 200,
-          R"({"directory":"/p","plugins":[{"name":"kernels_cpu","version":"1","path":"/p/k.so","state":"ready","reason":"",)"
-          R"("interfaces":["a/1","b/1"]},{"name":"","version":"","path":"/p/x.so","state":"refused","reason":"no\nnote"}]})");
+  d.reply(
+      "GET /v1/plugins", 200,
+      R"({"directory":"/p","plugins":[{"name":"kernels_cpu","version":"1","path":"/p/k.so","state":"ready","reason":"",)"
+      R"("interfaces":["a/1","b/1"]},{"name":"","version":"","path":"/p/x.so","state":"refused","reason":"no\nnote"}]})");
   const Ran plugins = d.ctl({"plugins"});
   CHECK(plugins.code == kOk);
-  CHECK(plugins.out == "plugins in /p\nNAME         VERSION  STATE    INTERFACES  REASON\n"
-                       "kernels_cpu  1        ready    a/1 b/1     -\n/p/x.so      -        refused  -           no note\n");
-  d.reply("GET /v1/models", 200, R"({"models":[{"id":"m","deployment":"d","state":"ready","max_context":8}]})");
-  CHECK(d.ctl({"models"}).out == "MODEL  DEPLOYMENT  STATE  CONTEXT\nm      d           ready  8\n");
+  CHECK(plugins.out ==
+        "plugins in /p\nNAME         VERSION  STATE    INTERFACES  REASON\n"
+        "kernels_cpu  1        ready    a/1 b/1     -\n/p/x.so      -        refused  -           "
+        "no note\n");
+  d.reply("GET /v1/models", 200,
+          R"({"models":[{"id":"m","deployment":"d","state":"ready","max_context":8}]})");
+  CHECK(d.ctl({"models"}).out ==
+        "MODEL  DEPLOYMENT  STATE  CONTEXT\nm      d           ready  8\n");
   d.reply("GET /v1/models", 200, R"({"object":"list","data":[{"id":"m","max_model_len":9}]})");
-  CHECK(d.ctl({"models"}).out == "MODEL  DEPLOYMENT  STATE  CONTEXT\nm      -           -      9\n");
-  d.reply("GET /v1/requests", 200,
-          R"({"requests":[{"id":"r1","model":"m","endpoint":"chat","state":"decode","prompt_tokens":5,"output_tokens":6,)"
-          R"("age_ms":61000,"peer":"unix","stream":true}]})");
+  CHECK(d.ctl({"models"}).out ==
+        "MODEL  DEPLOYMENT  STATE  CONTEXT\nm      -           -      9\n");
+  d.reply(
+      "GET /v1/requests", 200,
+      R"({"requests":[{"id":"r1","model":"m","endpoint":"chat","state":"decode","prompt_tokens":5,"output_tokens":6,)"
+      R"("age_ms":61000,"peer":"unix","stream":true}]})");
   const std::string expected =
       "ID  MODEL  ENDPOINT       STATE   PROMPT  OUTPUT  AGE    PEER\n"
       "r1  m      chat (stream)  decode  5       6       1m 1s  unix\n";
@@ -210,9 +234,17 @@ TEST_CASE("failures have their exit codes") {
   }
   CHECK(failure_of(Error(ErrorCode::kPermission, "x")).exit_code == kDenied);
   CHECK(failure_of(Error(ErrorCode::kTimeout, "x")).exit_code == kFailure);
-  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
-           {}, {"nonsense"}, {"status", "extra"}, {"requests", "cancel"}, {"config"}, {"drain", "--deadline-ms", "-1"},
-           {"chat", "--effort", "huge"}, {"completion", "zsh"}, {"--socket"}, {"status", "--bad"}}) {
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{},
+                                             {"nonsense"},
+                                             {"status", "extra"},
+                                             {"requests", "cancel"},
+                                             {"config"},
+                                             {"drain", "--deadline-ms", "-1"},
+                                             {"chat", "--effort", "huge"},
+                                             {"completion", "zsh"},
+                                             {"--socket"},
+                                             {"status", "--bad"}}) {
     const Ran r = run(wrong);
     CHECK(r.code == kUsage);
     CHECK(!r.err.empty());
@@ -223,7 +255,8 @@ TEST_CASE("a conversation on a terminal shows thinking dimmed, calls, numbers, a
   FakeDaemon d;
   d.reply("GET /v1/models", 200, R"({"object":"list","data":[{"id":"micro"}]})");
   d.stream("POST /v1/chat/completions", good_answer());
-  const Ran r = d.ctl({"chat", "--system", "Be brief", "--effort", "low", "--max-tokens", "50", "--temperature", "0"},
+  const Ran r = d.ctl({"chat", "--system", "Be brief", "--effort", "low", "--max-tokens", "50",
+                       "--temperature", "0"},
                       "first\n\nsecond\n/reset\nthird\n/exit\nnever\n", true);
   CHECK(r.code == kOk);
   CHECK(has(r.out, "> \x1b[2mLet me \x1b[0m\x1b[2mthink.\x1b[0m\n\nHello?[31m\n"));
@@ -231,12 +264,18 @@ TEST_CASE("a conversation on a terminal shows thinking dimmed, calls, numbers, a
   CHECK(has(r.out, "[9 tokens in, 7 out; TTFT "));
   const auto seen = d.seen();
   REQUIRE(seen.size() == 4);  // models, three questions
-  CHECK(seen[1] == "POST /v1/chat/completions {\"model\":\"micro\",\"messages\":[{\"role\":\"system\",\"content\":"
-                   "\"Be brief\"},{\"role\":\"user\",\"content\":\"first\"}],\"stream\":true,\"stream_options\":"
-                   "{\"include_usage\":true},\"reasoning_effort\":\"low\",\"max_tokens\":50,\"temperature\":0}");
-  CHECK(has(seen[2], "{\"role\":\"assistant\",\"content\":\"Hello\\u001b[31m\",\"reasoning_content\":\"Let me think.\","
-                     "\"tool_calls\":[{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":"
-                     "\"{\\\"a\\\":1}\"}}]},{\"role\":\"user\",\"content\":\"second\"}]"));
+  CHECK(
+      seen[1] ==
+      "POST /v1/chat/completions "
+      "{\"model\":\"micro\",\"messages\":[{\"role\":\"system\",\"content\":"
+      "\"Be brief\"},{\"role\":\"user\",\"content\":\"first\"}],\"stream\":true,\"stream_options\":"
+      "{\"include_usage\":true},\"reasoning_effort\":\"low\",\"max_tokens\":50,\"temperature\":0}");
+  CHECK(has(seen[2],
+            "{\"role\":\"assistant\",\"content\":\"Hello\\u001b[31m\",\"reasoning_content\":\"Let "
+            "me think.\","
+            "\"tool_calls\":[{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"look\","
+            "\"arguments\":"
+            "\"{\\\"a\\\":1}\"}}]},{\"role\":\"user\",\"content\":\"second\"}]"));
   CHECK(!has(seen[3], "second"));
   CHECK(has(seen[3], "Be brief"));
 }
@@ -257,7 +296,8 @@ TEST_CASE("without a terminal the output is the answer alone") {
   CHECK(d.ctl({"chat", "--model", "m"}, " \n").code == kUsage);
   CHECK(d.ctl({"chat", "--no-thinking", "--effort", "low", "-m", "x"}).code == kUsage);
   d.reply("POST /v1/chat/completions", 200, R"({"object":"chat.completion"})");
-  CHECK(d.ctl({"chat", "--model", "m", "-m", "x", "--json"}).out == "{\"object\":\"chat.completion\"}\n");
+  CHECK(d.ctl({"chat", "--model", "m", "-m", "x", "--json"}).out ==
+        "{\"object\":\"chat.completion\"}\n");
 }
 
 TEST_CASE("chat failures: no model, refused, an error event, a broken stream, nonsense") {
@@ -268,7 +308,8 @@ TEST_CASE("chat failures: no model, refused, an error event, a broken stream, no
   const Ran refused = d.ctl({"chat", "--model", "m", "-m", "x"});
   CHECK(refused.code == kNotReady);
   CHECK(refused.err == "weftctl: no model m\n");
-  d.stream("POST /v1/chat/completions", {chunk(R"({"content":"He"})"), R"({"error":{"message":"the worker died"}})", "[DONE]"});
+  d.stream("POST /v1/chat/completions",
+           {chunk(R"({"content":"He"})"), R"({"error":{"message":"the worker died"}})", "[DONE]"});
   const Ran died = d.ctl({"chat", "--model", "m", "-m", "x"});
   CHECK(died.code == kFailure);
   CHECK(has(died.out, "He"));
@@ -298,7 +339,8 @@ TEST_CASE("config check asks weftd, and uses its own rules without one") {
   FakeDaemon d;
   const std::string file = d.dir + "/weft.toml";
   std::ofstream(file) << "[daemon]\nlog_levle = \"info\"\n";
-  d.reply("POST /v1/config/check", 200, R"({"ok":false,"errors":[{"line":2,"column":3,"message":"from weftd","hint":"h"}]})");
+  d.reply("POST /v1/config/check", 200,
+          R"({"ok":false,"errors":[{"line":2,"column":3,"message":"from weftd","hint":"h"}]})");
   const Ran asked = d.ctl({"config", "check", file});
   CHECK(asked.code == kFailure);
   CHECK(asked.err == file + ":2:3: from weftd (h)\n");
@@ -326,10 +368,13 @@ TEST_CASE("version and completion need no daemon; help tells the exit codes") {
   const std::string script = run({"completion", "bash"}).out;
   CHECK(has(script, "complete -F _weftctl weftctl"));
   CHECK(has(script, "= requests ]; then words=\"list cancel\""));
-  CHECK(has(script, "words=\"status plugins models requests chat drain stop config version completion "));
+  CHECK(has(script,
+            "words=\"status plugins models requests chat drain stop config version completion "));
   const Ran help = run({"--help"});
   CHECK(help.code == kOk);
-  CHECK(has(help.out, "Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 weftd not reachable, 4 not ready or not found"));
+  CHECK(has(help.out,
+            "Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 weftd not reachable, 4 not ready or not "
+            "found"));
   CHECK(has(run({"requests", "cancel", "--help"}).out, "Usage: weftctl requests cancel ID"));
 }
 
@@ -343,11 +388,13 @@ TEST_CASE("docs/weftctl.md has every command of the table with its role") {
     const std::string line = doc.substr(row, doc.find('\n', row) - row);
     CHECK(has(line, "| " + std::string(c.role) + " |"));
     std::string usage(c.usage);
-    for (size_t at = 0; (at = usage.find('|', at)) != std::string::npos; at += 2) usage.insert(at, "\\");
+    for (size_t at = 0; (at = usage.find('|', at)) != std::string::npos; at += 2)
+      usage.insert(at, "\\");
     if (!usage.empty()) CHECK(has(line, "`" + usage + "`"));
   }
-  for (const char* row : {"| 0 | ok |", "| 1 | failure |", "| 2 | wrong usage |", "| 3 | weftd not reachable |",
-                          "| 4 | not ready, or not found |", "| 5 | permission denied |"}) {
+  for (const char* row :
+       {"| 0 | ok |", "| 1 | failure |", "| 2 | wrong usage |", "| 3 | weftd not reachable |",
+        "| 4 | not ready, or not found |", "| 5 | permission denied |"}) {
     CHECK(has(doc, row));
   }
 }

@@ -60,9 +60,12 @@ TEST_CASE("the client reads lengths, chunks, closes and interim answers") {
   CHECK(length->status == 200);
   CHECK(length->body == "hello");
   CHECK(*length->headers.get("x-b") == "v");
-  CHECK(ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n")->body == "abcde");
+  CHECK(
+      ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n")
+          ->body == "abcde");
   CHECK(ask("HTTP/1.0 200 OK\r\n\r\nuntil the end")->body == "until the end");
-  auto interim = ask("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
+  auto interim =
+      ask("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
   REQUIRE(interim.ok());
   CHECK(interim->status == 404);
   CHECK(interim->body == "no");
@@ -79,45 +82,54 @@ TEST_CASE("the client sends what it should") {
 
 TEST_CASE("the client reports broken answers, limits, silence and absence") {
   CHECK(ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel").error().code == ErrorCode::kPeer);
-  CHECK(ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab").error().code == ErrorCode::kPeer);
+  CHECK(ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab").error().code ==
+        ErrorCode::kPeer);
   CHECK(ask("SSH-2.0-OpenSSH\r\n").error().code == ErrorCode::kPeer);
   CHECK(ask("").error().code == ErrorCode::kPeer);
   ClientOptions small;
   small.body_max = 4;
-  CHECK(ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", small).error().message.find("larger") !=
-        std::string::npos);
+  CHECK(ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", small)
+            .error()
+            .message.find("larger") != std::string::npos);
   small.head_max = 20;
-  CHECK(ask("HTTP/1.1 200 OK\r\nX: " + std::string(30, 'x') + "\r\n\r\n", small).error().message.find("headers") !=
-        std::string::npos);
+  CHECK(ask("HTTP/1.1 200 OK\r\nX: " + std::string(30, 'x') + "\r\n\r\n", small)
+            .error()
+            .message.find("headers") != std::string::npos);
   ClientOptions quick;
   quick.idle_timeout_ms = 20;
   OneAnswer silent("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", false);
-  CHECK(Client::make(silent.address, quick)->request({"GET", "/", {}, ""}).error().code == ErrorCode::kTimeout);
+  CHECK(Client::make(silent.address, quick)->request({"GET", "/", {}, ""}).error().code ==
+        ErrorCode::kTimeout);
   const std::atomic<bool> cancelled{true};
   ClientOptions cancel;
   cancel.cancel = &cancelled;
   OneAnswer waiting("", false);
-  CHECK(Client::make(waiting.address, cancel)->request({"GET", "/", {}, ""}).error().code == ErrorCode::kCancelled);
-  CHECK(Client::make("unix:/nonexistent/s")->request({"GET", "/", {}, ""}).error().code == ErrorCode::kUnavailable);
+  CHECK(Client::make(waiting.address, cancel)->request({"GET", "/", {}, ""}).error().code ==
+        ErrorCode::kCancelled);
+  CHECK(Client::make("unix:/nonexistent/s")->request({"GET", "/", {}, ""}).error().code ==
+        ErrorCode::kUnavailable);
   CHECK(!Client::make("nowhere").ok());
 }
 
 TEST_CASE("a streamed body comes in pieces and can be stopped") {
   std::string got;
-  auto whole = ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", {}, [&](const ClientResponse& head, std::string_view bytes) {
-    CHECK(head.status == 200);
-    got += bytes;
-    return true;
-  });
+  auto whole = ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", {},
+                   [&](const ClientResponse& head, std::string_view bytes) {
+                     CHECK(head.status == 200);
+                     got += bytes;
+                     return true;
+                   });
   REQUIRE(whole.ok());
   CHECK(got == "hello");
   CHECK(whole->body.empty());
   got.clear();
-  auto stopped = ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n", {},
-                     [&](const ClientResponse&, std::string_view bytes) {
-                       got += bytes;
-                       return got.size() < 2;
-                     });
+  auto stopped =
+      ask("HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+          "chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n",
+          {}, [&](const ClientResponse&, std::string_view bytes) {
+            got += bytes;
+            return got.size() < 2;
+          });
   REQUIRE(stopped.ok());
   CHECK(stopped->stopped);
   CHECK(got == "ab");
@@ -127,7 +139,8 @@ TEST_CASE("events are framed and read back for every cut") {
   CHECK(sse_frame("x", "") == "data: x\n\n");
   CHECK(sse_frame("a\nb\r\nc\rd", "n") == "event: n\ndata: a\ndata: b\ndata: c\ndata: d\n\n");
   CHECK(sse_frame("", "") == "data: \n\n");
-  const std::string text = sse_frame("one", "") + ": keep-alive\n\n" + sse_frame("two\nlines", "e") +
+  const std::string text = sse_frame("one", "") + ": keep-alive\n\n" +
+                           sse_frame("two\nlines", "e") +
                            "data:tight\r\nid: 7\r\n\r\ndata\r\rdata: lost at the end";
   const std::string expected = "[|one][e|two\nlines][|tight][|]";
   for (size_t cut = 0; cut <= text.size(); ++cut) {

@@ -20,7 +20,8 @@ std::string describe(const Request& r) {
 }
 
 // Feeds `bytes` cut before each position in `cuts`.
-std::string run(std::string_view bytes, const std::vector<size_t>& cuts, const Limits& limits = {}) {
+std::string run(std::string_view bytes, const std::vector<size_t>& cuts,
+                const Limits& limits = {}) {
   RequestParser parser(limits, std::make_shared<BodyBudget>(limits.body_total_max));
   std::string out;
   size_t at = 0;
@@ -58,7 +59,8 @@ Request parse(std::string_view bytes) {
 }
 
 constexpr std::string_view kPipeline =
-    "POST /v1/chat%20x?a=1&b=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-A:  two words \r\n\r\nhello"
+    "POST /v1/chat%20x?a=1&b=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-A:  two words "
+    "\r\n\r\nhello"
     "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
     "\r\n"
     "POST /c HTTP/1.1\r\nhost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -90,21 +92,21 @@ TEST_CASE("a pipeline parses the same for every cut") {
 TEST_CASE("malformed requests get 400, whatever the cut") {
   const std::string host = "Host: h\r\n";
   const std::vector<std::string> bad = {
-      "GET / HTTP/1.1\nHost: h\r\n\r\n",                      // bare LF after the request line
-      "GET / HTTP/1.1\r\nHost: h\n\r\n",                      // bare LF after a header
-      "GET / HTTP/1.1\r\nHost: h\r\n\n",                      // bare LF at the end
-      "GET / HTTP/1.1\r\nHost: h\rX: y\r\n\r\n",              // bare CR
+      "GET / HTTP/1.1\nHost: h\r\n\r\n",                        // bare LF after the request line
+      "GET / HTTP/1.1\r\nHost: h\n\r\n",                        // bare LF after a header
+      "GET / HTTP/1.1\r\nHost: h\r\n\n",                        // bare LF at the end
+      "GET / HTTP/1.1\r\nHost: h\rX: y\r\n\r\n",                // bare CR
       std::string("GET / HTTP/1.1\r\nHost: h\0x\r\n\r\n", 29),  // NUL in a header
       std::string("GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n", 28),
       "G@T / HTTP/1.1\r\n" + host + "\r\n",
       "GETT / HTTP/1.1\r\n" + host + "\r\n",
       "get / HTTP/1.1\r\n" + host + "\r\n",
       "GET / HTTPS/1.1\r\n" + host + "\r\n",
-      "GET / HTTP/1.1\r\n" + host + "X : y\r\n\r\n",          // space before the colon
+      "GET / HTTP/1.1\r\n" + host + "X : y\r\n\r\n",  // space before the colon
       "GET / HTTP/1.1\r\n" + host + "X: y\r\n folded\r\n\r\n",
-      "GET / HTTP/1.1\r\n" + host + ": y\r\n\r\n",            // no name
+      "GET / HTTP/1.1\r\n" + host + ": y\r\n\r\n",  // no name
       "GET / HTTP/1.1\r\n" + host + "novalue\r\n\r\n",
-      "GET / HTTP/1.1\r\n\r\n",                               // no Host
+      "GET / HTTP/1.1\r\n\r\n",  // no Host
       "GET / HTTP/1.1\r\n" + host + host + "\r\n",
       "GET nothing HTTP/1.1\r\n" + host + "\r\n",
       "GET /%4 HTTP/1.1\r\n" + host + "\r\n",
@@ -118,8 +120,10 @@ TEST_CASE("malformed requests get 400, whatever the cut") {
       "POST / HTTP/1.1\r\n" + host + "Content-Length: +5\r\n\r\nhello",
       "POST / HTTP/1.1\r\n" + host + "Content-Length: 0x5\r\n\r\nhello",
       "POST / HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\n",
-      "POST / HTTP/1.1\r\n" + host + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-      "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\n" + host +
+          "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\n" + host +
+          "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n",
       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked, identity\r\n\r\n",
       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: xchunked\r\n\r\n",
@@ -131,7 +135,7 @@ TEST_CASE("malformed requests get 400, whatever the cut") {
       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
       "\r\n\r\n\r\nGET / HTTP/1.1\r\n" + host + "\r\n",
       "\nGET / HTTP/1.1\r\n" + host + "\r\n",
-      std::string("\x16\x03\x01\x02\x00\x01\x00", 7),         // a TLS hello
+      std::string("\x16\x03\x01\x02\x00\x01\x00", 7),  // a TLS hello
   };
   for (const std::string& bytes : bad) {
     CAPTURE(bytes);
@@ -149,10 +153,14 @@ TEST_CASE("other refusals have their own status") {
   CHECK(status_of("GET /\r\n\r\n") == 505);
   CHECK(status_of("GET / HTTP/0.9\r\n\r\n") == 505);
   CHECK(status_of("CONNECT a:1 HTTP/1.1\r\n" + host + "\r\n") == 405);
-  CHECK(status_of("POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n") == 501);
-  CHECK(status_of("POST / HTTP/1.1\r\n" + host + "Expect: magic\r\nContent-Length: 1\r\n\r\n") == 417);
-  CHECK(status_of("POST / HTTP/1.1\r\n" + host + "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\n") == 415);
-  CHECK(status_of("GET / HTTP/1.1\r\n" + host + "Connection: upgrade\r\nUpgrade: h2c\r\n\r\n") == 200);
+  CHECK(status_of("POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n") ==
+        501);
+  CHECK(status_of("POST / HTTP/1.1\r\n" + host + "Expect: magic\r\nContent-Length: 1\r\n\r\n") ==
+        417);
+  CHECK(status_of("POST / HTTP/1.1\r\n" + host +
+                  "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\n") == 415);
+  CHECK(status_of("GET / HTTP/1.1\r\n" + host + "Connection: upgrade\r\nUpgrade: h2c\r\n\r\n") ==
+        200);
   CHECK(status_of("OPTIONS * HTTP/1.1\r\n" + host + "\r\n") == 200);
 }
 
@@ -180,7 +188,8 @@ TEST_CASE("limits are met exactly and exceeded by one byte") {
   const std::string post = "POST / HTTP/1.1\r\nHost: h\r\n";
   CHECK(status_of(post + "Content-Length: 10\r\n\r\n0123456789", limits) == 200);
   CHECK(status_of(post + "Content-Length: 11\r\n\r\n", limits) == 413);  // before any byte of it
-  CHECK(status_of(post + "Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n0\r\n\r\n", limits) == 200);
+  CHECK(status_of(post + "Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n0\r\n\r\n",
+                  limits) == 200);
   CHECK(status_of(post + "Transfer-Encoding: chunked\r\n\r\nb\r\n0123456789a", limits) == 413);
 }
 
@@ -208,7 +217,8 @@ TEST_CASE("bodies of all connections share a budget that taken requests hold unt
 
 TEST_CASE("endless chunk extensions and trailers are refused") {
   const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
-  CHECK(run(post + "1;" + std::string(200'000, 'x'), {1000, 80'000, 150'000}).substr(0, 9) == "error 400");
+  CHECK(run(post + "1;" + std::string(200'000, 'x'), {1000, 80'000, 150'000}).substr(0, 9) ==
+        "error 400");
   std::string trailers = post + "0\r\n";
   for (int i = 0; i < 20'000; ++i) trailers += "T: x\r\n";
   CHECK(run(trailers, {70'000, 100'000}).substr(0, 9) == "error 400");
@@ -267,6 +277,7 @@ TEST_CASE("answers cannot be split by what they quote") {
         "HTTP/1.1 200 OK\r\nX: a  Set-Cookie: b\r\n\r\n");
   CHECK(http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT");
   CHECK(format_openai_error({400, "c", "say \"no\"\n"}) ==
-        "{\"error\":{\"message\":\"say \\\"no\\\"\\n\",\"type\":\"invalid_request_error\",\"param\":null,"
+        "{\"error\":{\"message\":\"say "
+        "\\\"no\\\"\\n\",\"type\":\"invalid_request_error\",\"param\":null,"
         "\"code\":\"c\"}}");
 }

@@ -1,4 +1,5 @@
-// RawClient: a blocking socket for tests that must send exactly these bytes and see exactly what comes back.
+// RawClient: a blocking socket for tests that must send exactly these bytes and see exactly what
+// comes back.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -48,7 +49,8 @@ class RawClient {
   }
   // Everything until the server closes.
   const std::string& read_all() {
-    while (read_some()) {}
+    while (read_some()) {
+    }
     return text_;
   }
   bool read_some(size_t max = 64 << 10) {
@@ -85,7 +87,9 @@ class RawClient {
 
 inline size_t count_of(std::string_view text, std::string_view needle) {
   size_t n = 0;
-  for (size_t at = text.find(needle); at != std::string_view::npos; at = text.find(needle, at + needle.size())) ++n;
+  for (size_t at = text.find(needle); at != std::string_view::npos;
+       at = text.find(needle, at + needle.size()))
+    ++n;
   return n;
 }
 

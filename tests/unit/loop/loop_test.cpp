@@ -133,7 +133,8 @@ TEST_CASE("health shows ticks, and a stuck callback as lag") {
   const uint64_t until = uv_hrtime() + (2 * Loop::kTickPeriodMs + 50) * 1'000'000;
   const uint64_t before = f.loop->health().ticks;
   f.loop->post([&] {
-    while (uv_hrtime() < until) {}
+    while (uv_hrtime() < until) {
+    }
     CHECK(f.loop->health().tick_age_ms >= Loop::kTickPeriodMs);
   });
   wait.repeat(5, [&] {
@@ -226,7 +227,12 @@ TEST_CASE("a lane's queue is bounded and its destructor drops what has not start
   int ran = 0;
   {
     Lane lane(*f.loop, {"test", 1, 2});
-    CHECK(lane.run([&] { started.set_value(); release.get_future().wait(); }, [] {}));
+    CHECK(lane.run(
+        [&] {
+          started.set_value();
+          release.get_future().wait();
+        },
+        [] {}));
     started.get_future().wait();
     CHECK(lane.run([&] { ++ran; }, [held] {}));
     CHECK(!lane.full());
@@ -235,7 +241,8 @@ TEST_CASE("a lane's queue is bounded and its destructor drops what has not start
     CHECK(!lane.run([&] { ++ran; }, [held] {}));
     CHECK(lane.queued() == 2);
     std::thread releaser([&] { release.set_value(); });
-    // Nothing orders the release against the destructor: the queued jobs may run or be dropped, never both or neither.
+    // Nothing orders the release against the destructor: the queued jobs may run or be dropped,
+    // never both or neither.
     releaser.join();
   }
   CHECK(ran <= 2);
@@ -244,14 +251,16 @@ TEST_CASE("a lane's queue is bounded and its destructor drops what has not start
 }
 
 TEST_CASE("addresses are parsed, printed and refused with a reason") {
-  for (const char* text : {"127.0.0.1:8000", "[::1]:0", "unix:/run/weft/weft.sock", "0.0.0.0:65535"}) {
+  for (const char* text :
+       {"127.0.0.1:8000", "[::1]:0", "unix:/run/weft/weft.sock", "0.0.0.0:65535"}) {
     auto a = parse_address(text);
     REQUIRE_MESSAGE(a.ok(), text);
     CHECK(to_string(*a) == text);
   }
   CHECK(to_string(*parse_address("localhost:80")) == "127.0.0.1:80");
-  for (const char* text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x", "::1:80",
-                           "example.com:80", "[::1:80", "unix:", "unix:relative", "127.0.0.1:-1"}) {
+  for (const char* text :
+       {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x", "::1:80",
+        "example.com:80", "[::1:80", "unix:", "unix:relative", "127.0.0.1:-1"}) {
     const auto a = parse_address(text);
     CHECK_MESSAGE(!a.ok(), text);
     if (!a.ok()) CHECK(a.error().message.find("expected") != std::string::npos);
@@ -259,14 +268,14 @@ TEST_CASE("addresses are parsed, printed and refused with a reason") {
   CHECK(!parse_address("unix:/" + std::string(108, 'x')).ok());
 }
 
-TEST_CASE("a Unix listener sets the mode, replaces a stale file, refuses a live one and removes its own") {
+TEST_CASE(
+    "a Unix listener sets the mode, replaces a stale file, refuses a live one and removes its "
+    "own") {
   Fixture f;
   const std::string dir = temp_dir();
   const std::string path = dir + "/s";
   const std::string address = "unix:" + path;
-  {
-    const UniqueFd stale(bind_address(*parse_address(address), 0600).value().release());
-  }
+  { const UniqueFd stale(bind_address(*parse_address(address), 0600).value().release()); }
   CHECK(std::filesystem::exists(path));
   {
     auto listener = Listener::listen(*f.loop, address, {16, 0640}, [](std::unique_ptr<Stream>) {});
@@ -317,7 +326,8 @@ TEST_CASE("a stream stops its producer at the high mark, drains, and delivers ev
   std::thread reader([&] {
     char buffer[4096];
     ssize_t n = 0;
-    while ((n = read(pair.theirs.get(), buffer, sizeof(buffer))) > 0) received.append(buffer, static_cast<size_t>(n));
+    while ((n = read(pair.theirs.get(), buffer, sizeof(buffer))) > 0)
+      received.append(buffer, static_cast<size_t>(n));
   });
   f.loop->run();
   CHECK(drains == 1);
@@ -331,7 +341,8 @@ TEST_CASE("a stream stops its producer at the high mark, drains, and delivers ev
   CHECK(received == sent);
 }
 
-TEST_CASE("a stream reports end of file, pauses reading, and may be destroyed in its own callback") {
+TEST_CASE(
+    "a stream reports end of file, pauses reading, and may be destroyed in its own callback") {
   Fixture f;
   Pair pair = socket_pair();
   auto stream = std::move(Stream::adopt(*f.loop, std::move(pair.ours))).value();
@@ -387,7 +398,8 @@ TEST_CASE("streams destroyed with queued bytes leave nothing open") {
   Pair pair = socket_pair();
   auto stream = std::move(Stream::adopt(*f.loop, std::move(pair.ours))).value();
   f.loop->post([&] {
-    while (stream->write(std::string(100'000, 'x'))) {}
+    while (stream->write(std::string(100'000, 'x'))) {
+    }
     stream->shutdown_write();
     stream.reset();
     f.loop->stop();
