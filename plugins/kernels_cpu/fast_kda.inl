@@ -175,7 +175,7 @@ struct ChunkWork {
   float *q, *k, *G;    // [C, K]; G is the inclusive running sum of the log decay
   float *v;            // [C, V], later v - W S, later the per-token deltas
   float *beta;         // [C]
-  float *A, *P;        // [C, C] k.k and q.k products with decay
+  float *A, *P;        // [C, C] -k.k and q.k products with decay
   float *row_q, *row_k, *col_k;  // [C, K] scaled operands
   float *o;            // [C, V]
 };
@@ -210,7 +210,7 @@ inline void scale_decay(const float *x, const float *a, const float *b, uint32_t
   });
 }
 
-// A[i, j] = k_i e^(G_i - G_j) k_j and P[i, j] = q_i e^(G_i - G_j) k_j for rows of tile r0..r1 and columns c0..c1 as plain
+// A[i, j] = -k_i e^(G_i - G_j) k_j and P[i, j] = q_i e^(G_i - G_j) k_j for rows of tile r0..r1 and columns c0..c1 as plain
 // products: every exponent is split at the reference row `ref`.
 inline void decay_products(const ChunkWork &w, uint32_t C, uint32_t K, uint32_t r0, uint32_t r1, uint32_t c0, uint32_t c1,
                            const float *ref) {
@@ -224,11 +224,11 @@ inline void decay_products(const ChunkWork &w, uint32_t C, uint32_t K, uint32_t 
     const uint32_t count = panel_width(c1, j);
     F32Row columns[kPanel];
     for (uint32_t n = 0; n < count; ++n) columns[n] = {w.col_k + uint64_t{j + n - c0} * K};
-    const auto into = [&](float *out) {
-      return [=](uint64_t r, uint32_t n, float value) { out[(r0 + r) * C + j + n] = value; };
+    const auto into = [&](float *out, float sign) {
+      return [=](uint64_t r, uint32_t n, float value) { out[(r0 + r) * C + j + n] = sign * value; };
     };
-    dot_rows(Rows{w.row_k, K, nullptr}, r1 - r0, columns, count, K, into(w.A));
-    dot_rows(Rows{w.row_q, K, nullptr}, r1 - r0, columns, count, K, into(w.P));
+    dot_rows(Rows{w.row_k, K, nullptr}, r1 - r0, columns, count, K, into(w.A, -1.0f));
+    dot_rows(Rows{w.row_q, K, nullptr}, r1 - r0, columns, count, K, into(w.P, 1.0f));
   }
 }
 
@@ -237,7 +237,7 @@ inline void pairwise_products(const ChunkWork &w, uint32_t C, uint32_t K, uint32
   for (uint32_t i = r0; i < r1; ++i)
     for (uint32_t j = r0; j <= i; ++j) {
       scale_decay(w.k + uint64_t{j} * K, w.G + uint64_t{i} * K, w.G + uint64_t{j} * K, K, w.col_k);
-      w.A[i * C + j] = dot(w.k + uint64_t{i} * K, w.col_k, K);
+      w.A[i * C + j] = -dot(w.k + uint64_t{i} * K, w.col_k, K);
       w.P[i * C + j] = dot(w.q + uint64_t{i} * K, w.col_k, K);
     }
 }
@@ -257,16 +257,32 @@ inline void chunk_products(const weft_op_kda &op, const ChunkWork &w, uint32_t C
   }
 }
 
-// v becomes the deltas: row i is beta_i (v_i - sum_{j<i} A[i, j] delta_j), j ascending.
-inline void solve_deltas(const ChunkWork &w, uint32_t C, uint32_t n, uint32_t V_dim) {
-  for (uint32_t i = 0; i < n; ++i) {
-    float *row = w.v + uint64_t{i} * V_dim;
-    each_block(V_dim, [&](uint64_t c, uint32_t lanes) {
-      V acc = load_upto(row + c, lanes);
-      for (uint32_t j = 0; j < i; ++j)
-        acc = nfma(set(w.A[i * C + j]), load_upto(w.v + uint64_t{j} * V_dim + c, lanes), acc);
-      store_upto(row + c, mul(set(w.beta[i]), acc), lanes);
-    });
+// v becomes the deltas: row i is beta_i (v_i + sum_{j<i} A[i, j] delta_j), j ascending; A holds negated products. Whole
+// tiles to the left go through mix(), the triangle inside the tile row by row.
+inline void solve_deltas(const ChunkWork &w, uint32_t C, uint32_t n, uint32_t V_dim, const float *ones) {
+  for (uint32_t r0 = 0; r0 < n; r0 += kTile) {
+    const uint32_t r1 = r0 + kTile < n ? r0 + kTile : n;
+    mix({w.A + uint64_t{r0} * C, C, 1}, r1 - r0, r0, w.v, V_dim, V_dim, w.v + uint64_t{r0} * V_dim, V_dim, ones);
+    for (uint32_t i = r0; i < r1; ++i) {
+      float *row = w.v + uint64_t{i} * V_dim;
+      each_block(V_dim, [&](uint64_t c, uint32_t lanes) {
+        V acc = load_upto(row + c, lanes);
+        for (uint32_t j = r0; j < i; ++j)
+          acc = fma(set(w.A[i * C + j]), load_upto(w.v + uint64_t{j} * V_dim + c, lanes), acc);
+        store_upto(row + c, mul(set(w.beta[i]), acc), lanes);
+      });
+    }
+  }
+}
+
+// o += P D with P lower triangular, diagonal included; same cut.
+inline void add_within_chunk(const ChunkWork &w, uint32_t C, uint32_t n, uint32_t V_dim, const float *ones) {
+  for (uint32_t r0 = 0; r0 < n; r0 += kTile) {
+    const uint32_t r1 = r0 + kTile < n ? r0 + kTile : n;
+    mix({w.P + uint64_t{r0} * C, C, 1}, r1 - r0, r0, w.v, V_dim, V_dim, w.o + uint64_t{r0} * V_dim, V_dim, ones);
+    for (uint32_t i = r0; i < r1; ++i)
+      mix({w.P + uint64_t{i} * C + r0, 0, 1}, 1, i + 1 - r0, w.v + uint64_t{r0} * V_dim, V_dim, V_dim,
+          w.o + uint64_t{i} * V_dim, V_dim, ones);
   }
 }
 
@@ -283,7 +299,7 @@ inline void run_chunk(const weft_op_kda &op, const KdaHead &head, const HeadWork
   }
   chunk_products(op, w, C, n);
 
-  // v -= (e^G k) S and o = (e^G q) S. The scratch row of zeros is not needed: exp(G - 0) is formed in place.
+  // v -= (e^G k) S and o = (e^G q) S.
   for (uint32_t i = 0; i < n; ++i)
     each_block(K, [&](uint64_t c, uint32_t lanes) {
       const uint64_t at = uint64_t{i} * K + c;
@@ -296,14 +312,9 @@ inline void run_chunk(const weft_op_kda &op, const KdaHead &head, const HeadWork
   mix({w.row_k, K, 1}, n, K, head.state(), V_dim, V_dim, w.v, V_dim, ones);
   mix({w.row_q, K, 1}, n, K, head.state(), V_dim, V_dim, w.o, V_dim);
 
-  solve_deltas(w, C, n, V_dim);
-
-  // o += P D, row by row up to the diagonal, then the gated norm.
-  for (uint32_t i = 0; i < n; ++i) {
-    float *o = w.o + uint64_t{i} * V_dim;
-    mix({w.P + uint64_t{i} * C, 0, 1}, 1, i + 1, w.v, V_dim, V_dim, o, V_dim, ones);
-    kda_output(op, head, t0 + i, o);
-  }
+  solve_deltas(w, C, n, V_dim, ones);
+  add_within_chunk(w, C, n, V_dim, ones);
+  for (uint32_t i = 0; i < n; ++i) kda_output(op, head, t0 + i, w.o + uint64_t{i} * V_dim);
 
   // S = e^(G_n) S + (e^(G_n - G) k)^T D; row factors of S reuse the first row of row_q.
   const float *last = w.G + uint64_t{n - 1} * K;
