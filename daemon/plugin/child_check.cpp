@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFlag = "--check-plugin";
 constexpr size_t kReportMax = 64 * 1024;  // of what a child may tell us
+constexpr int kSteps = 4;                 // constructor, query, open, close
 constexpr int kReportFd = 3;              // in an exec'd child
 
 // The child writes one line per event, a letter and text:
@@ -195,10 +196,12 @@ void take_line(std::string_view line, Outcome* out) {
   }
 }
 
-// Reads lines until the pipe ends. False when the deadline came first.
-bool read_report(int fd, Clock::time_point deadline, Outcome* out) {
+// Reads lines until the pipe ends. False when one step took longer than the timeout.
+bool read_report(int fd, std::chrono::milliseconds timeout, Outcome* out) {
   std::string pending;
   size_t total = 0;
+  int steps = 0;
+  Clock::time_point deadline = Clock::now() + timeout;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
@@ -212,7 +215,9 @@ bool read_report(int fd, Clock::time_point deadline, Outcome* out) {
     total += static_cast<size_t>(n);
     pending.append(buffer, static_cast<size_t>(n));
     for (size_t end; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1)) {
+      const char before = out->step;
       take_line(std::string_view(pending).substr(0, end), out);
+      if (out->step != before && ++steps <= kSteps) deadline = Clock::now() + timeout;
     }
     // Done means done: a plugin's own threads may keep the pipe open for ever.
     if (out->done || !out->error.empty()) return true;
@@ -240,13 +245,12 @@ constexpr const char* kAdvice = "remove the file, or install a repaired one";
 
 Result<ChildReport> check_plugin_in_child(const std::string& path,
                                           const ChildCheckOptions& options) {
-  const Clock::time_point deadline = Clock::now() + options.timeout;
   WEFT_ASSIGN(Child child, start_child(path, options));
   Outcome outcome;
-  bool in_time = read_report(child.report.get(), deadline, &outcome);
+  bool in_time = read_report(child.report.get(), options.timeout, &outcome);
   if (outcome.done) return std::move(outcome.report);
   if (!outcome.error.empty()) return make_error(ErrorCode::kInvalid, "{}", outcome.error);
-  in_time = in_time && child.ends_before(deadline);
+  in_time = in_time && child.ends_before(Clock::now() + options.timeout);
   if (!in_time) {
     return make_error(ErrorCode::kTimeout, "plugin {}: did not return from {} within {} ms; {}",
                       path, step_name(outcome.step), options.timeout.count(), kAdvice);

@@ -19,7 +19,7 @@ namespace weft::plugin {
 
 struct ChildCheckOptions {
   TrustPolicy policy = TrustPolicy::kRootOnly;
-  std::chrono::milliseconds timeout{5000};
+  std::chrono::milliseconds timeout{5000};  // of each step: constructors, query, open, close
   // argv of a program whose main calls run_child_check_if_asked first, e.g.
   // {"/usr/libexec/weft/weft-worker"}. Empty = fork only; then the calling process should have few
   // threads, because the child has only the calling one.

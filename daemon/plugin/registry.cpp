@@ -174,6 +174,7 @@ Result<LoadedPlugin*> Registry::load(std::string_view name) {
     return std::move(loaded).error().within(fmt::format("plugin {}", name));
   }
   found->state = PluginState::kLoaded;
+  found->interfaces.clear();
   for (const weft_interface* i = (*loaded)->desc().interfaces; i->id != nullptr; ++i) {
     found->interfaces.push_back({i->id, i->table->caps});
   }
@@ -195,6 +196,20 @@ Result<LoadedPlugin*> Registry::open(std::string_view name, HostTable& host) {
   found->reason.clear();
   opened_.push_back(plugin);
   return plugin;
+}
+
+void Registry::vet(const ChildCheckOptions& options) {
+  for (PluginRecord& r : records_) {
+    if (r.state != PluginState::kFound) continue;
+    auto report = check_plugin_in_child(r.path, options);
+    if (!report.ok()) {
+      r.state = PluginState::kRefused;
+      r.reason = report.error().message;
+      continue;
+    }
+    r.interfaces.clear();
+    for (const std::string& id : report->interfaces) r.interfaces.push_back({id, 0});
+  }
 }
 
 void Registry::load_all() {

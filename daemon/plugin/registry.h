@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plugin/child_check.h"
 #include "plugin/loader.h"
 
 namespace weft::plugin {
@@ -26,7 +27,7 @@ const char* to_string(PluginState state);
 
 struct InterfaceRecord {
   std::string id;
-  uint64_t caps = 0;
+  uint64_t caps = 0;  // known from kLoaded on
 };
 
 struct PluginRecord {
@@ -35,7 +36,7 @@ struct PluginRecord {
   std::string path;
   PluginState state = PluginState::kFound;
   std::string reason;                       // of kRefused, kFailed, kDisabled
-  std::vector<InterfaceRecord> interfaces;  // known from kLoaded on
+  std::vector<InterfaceRecord> interfaces;  // known from kLoaded on, or after vet
 };
 
 struct InterfaceRef {
@@ -70,6 +71,11 @@ class Registry {
   // Every kFound plugin; failures stay in the records.
   void load_all();
   void open_all(HostTable& host);
+
+  // Tries every kFound plugin in a child process (child_check.h): those that crash, hang or refuse
+  // become kRefused, of the others the interfaces are known. For daemons that must not run plugin
+  // code themselves, and for workers before they load.
+  void vet(const ChildCheckOptions& options);
 
   LoadedPlugin* find(std::string_view name) const;  // loaded or open, else NULL
   // Loaded plugins that have the interface, in name order; the first of them; an empty ref when

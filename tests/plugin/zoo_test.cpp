@@ -358,6 +358,28 @@ TEST_CASE("a directory scan keeps every file with its state and reason") {
         ErrorCode::kNotFound);
 }
 
+TEST_CASE("vetting a directory keeps the sound plugins and survives the others") {
+  TempDir dir;
+  for (const char* name : {"sound", "crash_constructor", "bad_magic", "no_note"}) dir.add(name);
+  auto scanned = Registry::scan(dir.str(), TrustPolicy::kUnchecked);
+  REQUIRE(scanned.ok());
+  Registry& registry = **scanned;
+  ChildCheckOptions options;
+  options.policy = TrustPolicy::kUnchecked;
+  options.timeout = std::chrono::seconds(60);
+  options.program = {WEFT_CHECK_MAIN};
+  registry.vet(options);
+  CHECK(registry.record("sound")->state == PluginState::kFound);
+  CHECK(registry.record("sound")->interfaces.at(0).id == WEFT_STORAGE_ID);
+  CHECK(registry.record("crash_constructor")->state == PluginState::kRefused);
+  CHECK(registry.record("crash_constructor")->reason.find("crashed in constructor: signal 11") !=
+        std::string::npos);
+  CHECK(registry.record("bad_magic")->reason == open_error("bad_magic"));
+  CHECK(registry.record("no_note")->reason == open_error("no_note"));
+  REQUIRE(registry.load("sound").ok());
+  CHECK(registry.record("sound")->interfaces.size() == 1);
+}
+
 TEST_CASE("of two plugins with one name the newest version is used") {
   TempDir one, two;
   const std::string old_path = one.add("twin_old", "twin.so");
