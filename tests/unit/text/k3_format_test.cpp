@@ -210,6 +210,21 @@ TEST_CASE("images: the original size and one pad per row, nothing for a spelled 
   CHECK(!render_k3(request, images).ok());
 }
 
+TEST_CASE(
+    "segments: remembered constants equal plain encoding, and only eight names are structure") {
+  const auto tokenizer = test::micro_tokenizer();
+  const K3Format format = format_of(*tokenizer);
+  for (const JsonValue& c : test::cases("k3_render", "cases")) {
+    std::vector<int32_t> plain;
+    for (const Segment& segment : segments_of(test::at(c, "segments")))
+      tokenizer->encode_into(segment.text, segment.special, &plain);
+    CHECK(format.encode(segments_of(test::at(c, "segments"))) == plain);
+  }
+  const std::vector<Segment> odd = {{"[EOS]<|open|><|reserved_token_1900|>", true},
+                                    {"<|open|>", false}};
+  CHECK(special_count(*tokenizer, format.encode(odd)) == 1);
+}
+
 TEST_CASE("partial messages continue in their channel") {
   const auto tokenizer = test::micro_tokenizer();
   const K3Format format = format_of(*tokenizer);

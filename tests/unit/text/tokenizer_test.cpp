@@ -4,6 +4,7 @@
 
 #include "kimi_tokenizer.h"
 #include "text/bpe.h"
+#include "text/special_matcher.h"
 #include "text/token_table.h"
 #include "vectors.h"
 
@@ -265,4 +266,33 @@ TEST_CASE("token table: both ways, growth, refusals") {
   CHECK(table.find("token1") == TokenTable::kNone);
   CHECK(table.add("", 5000));
   CHECK(table.find("") == 5000);
+}
+
+TEST_CASE("special strings: leftmost, longest on ties, against a scan of every place") {
+  std::mt19937 rng(29);
+  for (int round = 0; round < 500; ++round) {
+    SpecialMatcher matcher;
+    std::map<std::string, int32_t> tokens;
+    for (int i = 0; i < 6; ++i) {
+      std::string token;
+      for (size_t k = 0, n = 1 + rng() % 4; k < n; ++k) token += static_cast<char>('a' + rng() % 2);
+      if (tokens.emplace(token, i).second) matcher.add(token, i);
+    }
+    std::string text;
+    for (int k = 0; k < 20; ++k) text += static_cast<char>('a' + rng() % 3);
+    const size_t from = rng() % 20;
+    SpecialMatcher::Match want;
+    for (size_t at = from; at < text.size() && want.id < 0; ++at)
+      for (size_t length = 4; length > 0 && want.id < 0; --length)
+        if (const auto it = tokens.find(text.substr(at, length));
+            it != tokens.end() && it->first.size() == length)
+          want = {at, at + length, it->second};
+    SpecialMatcher::Match got;
+    CHECK(matcher.find(text, from, &got) == (want.id >= 0));
+    CHECK(got.begin == want.begin);
+    CHECK(got.end == want.end);
+    CHECK(got.id == want.id);
+  }
+  SpecialMatcher::Match match;
+  CHECK(!SpecialMatcher().find("abc", 0, &match));
 }
