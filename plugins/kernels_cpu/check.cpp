@@ -7,7 +7,7 @@
 
 namespace weft::kernels_cpu {
 
-weft_status fail(weft_err *err, weft_status code, const char *format, ...) {
+weft_status fail(weft_err* err, weft_status code, const char* format, ...) {
   if (WEFT_HAS(err, weft_err, msg)) {
     err->code = code;
     err->sys = 0;
@@ -19,32 +19,34 @@ weft_status fail(weft_err *err, weft_status code, const char *format, ...) {
   return code;
 }
 
-void Check::that(bool holds, const char *field, const char *expected, long long got) {
+void Check::that(bool holds, const char* field, const char* expected, long long got) {
   if (holds || !ok()) return;
-  status_ = fail(err_, WEFT_E_ARG, "kernels_cpu: %s.%s: expected %s, got %lld; fix the caller", op_, field, expected, got);
+  status_ = fail(err_, WEFT_E_ARG, "kernels_cpu: %s.%s: expected %s, got %lld; fix the caller", op_,
+                 field, expected, got);
 }
 
-void Check::at_most(uint64_t value, uint64_t limit, const char *field) {
+void Check::at_most(uint64_t value, uint64_t limit, const char* field) {
   if (value <= limit || !ok()) return;
   char expected[48];
   snprintf(expected, sizeof expected, "at most %llu", static_cast<unsigned long long>(limit));
   that(false, field, expected, as_ll(value));
 }
 
-void Check::one_of(uint32_t value, uint32_t a, uint32_t b, const char *field) {
+void Check::one_of(uint32_t value, uint32_t a, uint32_t b, const char* field) {
   if (value == a || value == b || !ok()) return;
   char expected[48];
   snprintf(expected, sizeof expected, "%u or %u", a, b);
   that(false, field, expected, value);
 }
 
-void Check::finite(float value, const char *field) {
+void Check::finite(float value, const char* field) {
   if (is_finite(value) || !ok()) return;
-  status_ = fail(err_, WEFT_E_ARG, "kernels_cpu: %s.%s: expected a finite number, got %g; fix the caller", op_, field,
-                 static_cast<double>(value));
+  status_ =
+      fail(err_, WEFT_E_ARG, "kernels_cpu: %s.%s: expected a finite number, got %g; fix the caller",
+           op_, field, static_cast<double>(value));
 }
 
-void Check::pointer(const void *base, const char *field, uint64_t align) {
+void Check::pointer(const void* base, const char* field, uint64_t align) {
   if (!launch_ || !ok()) return;
   that(base != nullptr, field, "a pointer", 0);
   const uint64_t low = reinterpret_cast<uintptr_t>(base) % align;
@@ -55,39 +57,45 @@ void Check::pointer(const void *base, const char *field, uint64_t align) {
   }
 }
 
-void Check::rows(const void *base, uint64_t stride, uint64_t n_rows, uint64_t n_cols, const char *field) {
+void Check::rows(const void* base, uint64_t stride, uint64_t n_rows, uint64_t n_cols,
+                 const char* field) {
   if (n_rows == 0) return;
   pointer(base, field);
   if (n_rows < 2 || stride >= n_cols || !ok()) return;
   char expected[64];
-  snprintf(expected, sizeof expected, "a row stride of at least %llu", static_cast<unsigned long long>(n_cols));
+  snprintf(expected, sizeof expected, "a row stride of at least %llu",
+           static_cast<unsigned long long>(n_cols));
   that(false, field, expected, as_ll(stride));
 }
 
-void Check::stride_bytes(uint64_t stride, uint64_t least, const char *field) {
+void Check::stride_bytes(uint64_t stride, uint64_t least, const char* field) {
   if (!ok()) return;
   if (stride >= least && stride % 4 == 0) return;
   char expected[64];
-  snprintf(expected, sizeof expected, "a multiple of 4 and at least %llu bytes", static_cast<unsigned long long>(least));
+  snprintf(expected, sizeof expected, "a multiple of 4 and at least %llu bytes",
+           static_cast<unsigned long long>(least));
   that(false, field, expected, as_ll(stride));
 }
 
-void Check::weight(const weft_weight &w, bool allow_mxfp4, const char *field) {
-  const bool known = w.dtype == WEFT_F32 || w.dtype == WEFT_BF16 || (allow_mxfp4 && w.dtype == WEFT_MXFP4);
+void Check::weight(const weft_weight& w, bool allow_mxfp4, const char* field) {
+  const bool known =
+      w.dtype == WEFT_F32 || w.dtype == WEFT_BF16 || (allow_mxfp4 && w.dtype == WEFT_MXFP4);
   const uint64_t align = known && w.dtype != WEFT_MXFP4 ? dtype_bytes(w.dtype) : 1;
   const bool quantised = w.dtype == WEFT_MXFP4;
   const bool shaped = w.layout == 0 && w.n > 0 && w.k > 0 && w.n <= UINT32_MAX && w.k <= UINT32_MAX;
   const bool here = w.data != nullptr && reinterpret_cast<uintptr_t>(w.data) % align == 0 &&
                     (!quantised || w.scale != nullptr);
-  // The common case leaves before any name is spelled out: moe checks thousands of matrices per launch.
+  // The common case leaves before any name is spelled out: moe checks thousands of matrices per
+  // launch.
   if (known && shaped && (!quantised || w.k % 32 == 0) && (here || !launch_)) return;
 
   char name[64];
-  const auto part = [&](const char *what) {
+  const auto part = [&](const char* what) {
     snprintf(name, sizeof name, "%s.%s", field, what);
     return name;
   };
-  that(known, part("dtype"), allow_mxfp4 ? "f32 (1), bf16 (2) or mxfp4 (64)" : "f32 (1) or bf16 (2)", w.dtype);
+  that(known, part("dtype"),
+       allow_mxfp4 ? "f32 (1), bf16 (2) or mxfp4 (64)" : "f32 (1) or bf16 (2)", w.dtype);
   that(w.layout == 0, part("layout"), "0 (row-major)", w.layout);
   that(w.n > 0, part("n"), "at least 1", as_ll(w.n));
   that(w.k > 0, part("k"), "at least 1", as_ll(w.k));
@@ -100,7 +108,7 @@ void Check::weight(const weft_weight &w, bool allow_mxfp4, const char *field) {
   pointer(w.data, part("data"), align);
 }
 
-void Check::sequences(const weft_rows &rows) {
+void Check::sequences(const weft_rows& rows) {
   if (!launch_ || !ok()) return;
   if (rows.n_seqs == 0) {
     that(rows.n_rows == 0, "rows.n_seqs", "at least 1 when there are rows", 0);
@@ -111,7 +119,8 @@ void Check::sequences(const weft_rows &rows) {
   if (!ok()) return;
   that(rows.seq_start[0] == 0, "rows.seq_start[0]", "0", rows.seq_start[0]);
   for (uint32_t i = 0; i < rows.n_seqs && ok(); ++i) {
-    that(rows.seq_start[i] <= rows.seq_start[i + 1], "rows.seq_start", "ascending entries", rows.seq_start[i + 1]);
+    that(rows.seq_start[i] <= rows.seq_start[i + 1], "rows.seq_start", "ascending entries",
+         rows.seq_start[i + 1]);
     that(rows.context[i] <= INT32_MAX, "rows.context", "at most 2147483647", rows.context[i]);
   }
   if (!ok() || rows.seq_start[rows.n_seqs] == rows.n_rows) return;
@@ -120,7 +129,7 @@ void Check::sequences(const weft_rows &rows) {
   that(false, "rows.seq_start[n_seqs]", expected, rows.seq_start[rows.n_seqs]);
 }
 
-void Check::pages(const weft_mla_pages &pages, const weft_rows &rows) {
+void Check::pages(const weft_mla_pages& pages, const weft_rows& rows) {
   const bool known = dtype_bytes(pages.dtype) != 0;
   that(known, "pages.dtype", "f32 (1), bf16 (2) or f8e4m3 (8)", pages.dtype);
   positive(pages.page_tokens, "pages.page_tokens");
@@ -129,10 +138,10 @@ void Check::pages(const weft_mla_pages &pages, const weft_rows &rows) {
   at_most(pages.tail, 1u << 20, "pages.tail");
   if (!ok()) return;
   const uint64_t row = (uint64_t{pages.latent} + pages.tail) * dtype_bytes(pages.dtype);
-  that(pages.page_stride >= row * pages.page_tokens, "pages.page_stride", "at least page_tokens rows of bytes",
-       as_ll(pages.page_stride));
-  that(pages.page_stride % dtype_bytes(pages.dtype) == 0, "pages.page_stride", "a multiple of the element size",
-       as_ll(pages.page_stride));
+  that(pages.page_stride >= row * pages.page_tokens, "pages.page_stride",
+       "at least page_tokens rows of bytes", as_ll(pages.page_stride));
+  that(pages.page_stride % dtype_bytes(pages.dtype) == 0, "pages.page_stride",
+       "a multiple of the element size", as_ll(pages.page_stride));
   if (!launch_ || rows.n_rows == 0) return;
   pointer(pages.base, "pages.base", dtype_bytes(pages.dtype));
   pointer(pages.table, "pages.table");
@@ -146,9 +155,10 @@ void Check::pages(const weft_mla_pages &pages, const weft_rows &rows) {
 
 namespace {
 
-constexpr uint64_t kDimMax = 1u << 20;  // of one head, tap count or group: keeps every workspace size far from overflow
+constexpr uint64_t kDimMax =
+    1u << 20;  // of one head, tap count or group: keeps every workspace size far from overflow
 
-void act_kind(Check &c, uint32_t act, float beta, float up_beta) {
+void act_kind(Check& c, uint32_t act, float beta, float up_beta) {
   c.one_of(act, WEFT_ACT_SILU, WEFT_ACT_SITU, "act");
   if (act != WEFT_ACT_SITU) return;
   c.finite(beta, "beta");
@@ -157,14 +167,14 @@ void act_kind(Check &c, uint32_t act, float beta, float up_beta) {
   c.that(!(up_beta < 0), "up_beta", "0 (no cap) or more", static_cast<long long>(up_beta));
 }
 
-void eps_value(Check &c, float eps, const char *field) {
+void eps_value(Check& c, float eps, const char* field) {
   c.finite(eps, field);
   c.that(eps >= 0, field, "0 or more", static_cast<long long>(eps));
 }
 
 }  // namespace
 
-weft_status check_embed(const weft_op_embed &op, bool launch, weft_err *err) {
+weft_status check_embed(const weft_op_embed& op, bool launch, weft_err* err) {
   Check c("embed", launch, err);
   if (op.n_rows > 0) c.pointer(op.id, "id");
   c.weight(op.table, false, "table");
@@ -172,7 +182,7 @@ weft_status check_embed(const weft_op_embed &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_norm(const weft_op_norm &op, bool launch, weft_err *err) {
+weft_status check_norm(const weft_op_norm& op, bool launch, weft_err* err) {
   Check c("norm", launch, err);
   c.positive(op.n_cols, "n_cols");
   eps_value(c, op.eps, "eps");
@@ -182,7 +192,7 @@ weft_status check_norm(const weft_op_norm &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_gemm(const weft_op_gemm &op, bool launch, weft_err *err) {
+weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err) {
   Check c("gemm", launch, err);
   c.that((op.mode & ~WEFT_GEMM_ADD) == 0, "mode", "WEFT_GEMM_ADD or 0", op.mode);
   c.that(op.y_dtype == WEFT_F32, "y_dtype", "f32 (1)", op.y_dtype);
@@ -192,7 +202,7 @@ weft_status check_gemm(const weft_op_gemm &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_glu(const weft_op_glu &op, bool launch, weft_err *err) {
+weft_status check_glu(const weft_op_glu& op, bool launch, weft_err* err) {
   Check c("glu", launch, err);
   c.positive(op.n_cols, "n_cols");
   act_kind(c, op.act, op.beta, op.up_beta);
@@ -202,7 +212,7 @@ weft_status check_glu(const weft_op_glu &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_gate(const weft_op_gate &op, bool launch, weft_err *err) {
+weft_status check_gate(const weft_op_gate& op, bool launch, weft_err* err) {
   Check c("gate", launch, err);
   c.positive(op.n_cols, "n_cols");
   c.rows(op.x, op.x_stride, op.n_rows, op.n_cols, "x");
@@ -211,7 +221,7 @@ weft_status check_gate(const weft_op_gate &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_add(const weft_op_add &op, bool launch, weft_err *err) {
+weft_status check_add(const weft_op_add& op, bool launch, weft_err* err) {
   Check c("add", launch, err);
   c.positive(op.n_cols, "n_cols");
   c.rows(op.a, op.a_stride, op.n_rows, op.n_cols, "a");
@@ -220,27 +230,30 @@ weft_status check_add(const weft_op_add &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_gather(const weft_op_gather &op, bool launch, weft_err *err) {
+weft_status check_gather(const weft_op_gather& op, bool launch, weft_err* err) {
   Check c("gather", launch, err);
   c.positive(op.n_cols, "n_cols");
   if (op.n_rows > 0) {
     c.pointer(op.row, "row");
     c.pointer(op.x, "x");
     c.pointer(op.y, "y");
-    c.that(op.x_stride >= op.n_cols, "x_stride", "at least n_cols", static_cast<long long>(op.x_stride));
-    c.that(op.y_stride >= op.n_cols, "y_stride", "at least n_cols", static_cast<long long>(op.y_stride));
+    c.that(op.x_stride >= op.n_cols, "x_stride", "at least n_cols",
+           static_cast<long long>(op.x_stride));
+    c.that(op.y_stride >= op.n_cols, "y_stride", "at least n_cols",
+           static_cast<long long>(op.y_stride));
   }
   return c.status();
 }
 
-weft_status check_attnres(const weft_op_attnres &op, bool launch, weft_err *err) {
+weft_status check_attnres(const weft_op_attnres& op, bool launch, weft_err* err) {
   Check c("attnres", launch, err);
   c.positive(op.n_cols, "n_cols");
   c.at_most(op.n_blocks, 4096, "n_blocks");
   eps_value(c, op.eps, "eps");
   if (op.n_blocks > 0) c.rows(op.blocks, op.row_stride, op.n_rows, op.n_cols, "blocks");
   if (op.n_blocks > 1)
-    c.that(op.block_stride >= op.n_cols, "block_stride", "at least n_cols", static_cast<long long>(op.block_stride));
+    c.that(op.block_stride >= op.n_cols, "block_stride", "at least n_cols",
+           static_cast<long long>(op.block_stride));
   c.rows(op.prefix, op.prefix_stride, op.n_rows, op.n_cols, "prefix");
   c.pointer(op.q, "q");
   if (op.norm_w != nullptr) {
@@ -251,7 +264,7 @@ weft_status check_attnres(const weft_op_attnres &op, bool launch, weft_err *err)
   return c.status();
 }
 
-weft_status check_kda(const weft_op_kda &op, bool launch, weft_err *err) {
+weft_status check_kda(const weft_op_kda& op, bool launch, weft_err* err) {
   Check c("kda", launch, err);
   c.positive(op.heads, "heads");
   c.positive(op.head_k, "head_k");
@@ -264,7 +277,8 @@ weft_status check_kda(const weft_op_kda &op, bool launch, weft_err *err) {
   c.at_most(op.chunk, 128, "chunk");
   c.one_of(op.gate, WEFT_KDA_GATE_BOUNDED, WEFT_KDA_GATE_SOFTPLUS, "gate");
   if (op.gate == WEFT_KDA_GATE_BOUNDED)
-    c.that(is_finite(op.bound) && op.bound < 0, "bound", "a finite number below 0", static_cast<long long>(op.bound));
+    c.that(is_finite(op.bound) && op.bound < 0, "bound", "a finite number below 0",
+           static_cast<long long>(op.bound));
   eps_value(c, op.norm_eps, "norm_eps");
   if (!c.ok()) return c.status();
   const uint64_t keys = uint64_t{op.heads} * op.head_k;
@@ -293,11 +307,12 @@ weft_status check_kda(const weft_op_kda &op, bool launch, weft_err *err) {
   if (op.snap_at != nullptr) c.pointer(op.snap_slot, "snap_slot");
   if (!launch || op.snap_at == nullptr) return c.status();
   for (uint32_t i = 0; i < op.rows.n_seqs && c.ok(); ++i)
-    c.at_most(op.snap_at[i], op.rows.seq_start[i + 1] - op.rows.seq_start[i], "snap_at (rows of the sequence)");
+    c.at_most(op.snap_at[i], op.rows.seq_start[i + 1] - op.rows.seq_start[i],
+              "snap_at (rows of the sequence)");
   return c.status();
 }
 
-weft_status check_mla_store(const weft_op_mla_store &op, bool launch, weft_err *err) {
+weft_status check_mla_store(const weft_op_mla_store& op, bool launch, weft_err* err) {
   Check c("mla_store", launch, err);
   eps_value(c, op.eps, "eps");
   c.rows(op.x, op.x_stride, op.rows.n_rows, uint64_t{op.pages.latent} + op.pages.tail, "x");
@@ -307,7 +322,7 @@ weft_status check_mla_store(const weft_op_mla_store &op, bool launch, weft_err *
   return c.status();
 }
 
-weft_status check_mla(const weft_op_mla &op, bool launch, weft_err *err) {
+weft_status check_mla(const weft_op_mla& op, bool launch, weft_err* err) {
   Check c("mla", launch, err);
   c.positive(op.heads, "heads");
   c.positive(op.v_dim, "v_dim");
@@ -319,17 +334,19 @@ weft_status check_mla(const weft_op_mla &op, bool launch, weft_err *err) {
   c.weight(op.kv_b, true, "kv_b");
   if (!c.ok()) return c.status();
   const uint64_t rows_of_b = uint64_t{op.heads} * (op.nope + op.v_dim);
-  c.that(op.kv_b.n == rows_of_b, "kv_b.n", "heads * (nope + v_dim)", static_cast<long long>(op.kv_b.n));
+  c.that(op.kv_b.n == rows_of_b, "kv_b.n", "heads * (nope + v_dim)",
+         static_cast<long long>(op.kv_b.n));
   c.that(op.kv_b.k == op.pages.latent, "kv_b.k", "pages.latent", static_cast<long long>(op.kv_b.k));
   c.rows(op.q, op.q_stride, op.rows.n_rows, uint64_t{op.heads} * (op.nope + op.pages.tail), "q");
-  if (op.u != nullptr) c.rows(op.u, op.u_stride, op.rows.n_rows, uint64_t{op.heads} * op.v_dim, "u");
+  if (op.u != nullptr)
+    c.rows(op.u, op.u_stride, op.rows.n_rows, uint64_t{op.heads} * op.v_dim, "u");
   c.rows(op.y, op.y_stride, op.rows.n_rows, uint64_t{op.heads} * op.v_dim, "y");
   c.sequences(op.rows);
   if (c.ok()) c.pages(op.pages, op.rows);
   return c.status();
 }
 
-weft_status check_route(const weft_op_route &op, bool launch, weft_err *err) {
+weft_status check_route(const weft_op_route& op, bool launch, weft_err* err) {
   Check c("route", launch, err);
   c.positive(op.n_experts, "n_experts");
   c.at_most(op.n_experts, 65536, "n_experts");
@@ -342,7 +359,9 @@ weft_status check_route(const weft_op_route &op, bool launch, weft_err *err) {
     c.that(op.n_experts % op.n_groups == 0, "n_groups", "a divisor of n_experts", op.n_groups);
     c.positive(op.group_topk, "group_topk");
     c.at_most(op.group_topk, op.n_groups, "group_topk");
-    if (c.ok()) c.at_most(op.topk, uint64_t{op.group_topk} * (op.n_experts / op.n_groups), "topk (with groups)");
+    if (c.ok())
+      c.at_most(op.topk, uint64_t{op.group_topk} * (op.n_experts / op.n_groups),
+                "topk (with groups)");
   }
   c.rows(op.logits, op.logits_stride, op.n_rows, op.n_experts, "logits");
   if (op.n_rows > 0) {
@@ -352,7 +371,7 @@ weft_status check_route(const weft_op_route &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_moe(const weft_op_moe &op, bool launch, weft_err *err) {
+weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err) {
   Check c("moe", launch, err);
   c.positive(op.n_local, "n_local");
   c.at_most(uint64_t{op.first} + op.n_local, 65536, "first + n_local");
@@ -367,9 +386,9 @@ weft_status check_moe(const weft_op_moe &op, bool launch, weft_err *err) {
     c.weight(op.w1[e], true, "w1");
     c.weight(op.w2[e], true, "w2");
     c.weight(op.w3[e], true, "w3");
-    const auto same = [&](const weft_weight &w, uint64_t n, uint64_t k, const char *field) {
-      c.that(w.n == n && w.k == k && w.dtype == op.w1[0].dtype, field, "the shape and dtype of w1[0]",
-             static_cast<long long>(e));
+    const auto same = [&](const weft_weight& w, uint64_t n, uint64_t k, const char* field) {
+      c.that(w.n == n && w.k == k && w.dtype == op.w1[0].dtype, field,
+             "the shape and dtype of w1[0]", static_cast<long long>(e));
     };
     same(op.w1[e], op.w1[0].n, op.w1[0].k, "w1");
     same(op.w3[e], op.w1[0].n, op.w1[0].k, "w3");
@@ -385,7 +404,7 @@ weft_status check_moe(const weft_op_moe &op, bool launch, weft_err *err) {
   return c.status();
 }
 
-weft_status check_gelu(const weft_op_gelu &op, bool launch, weft_err *err) {
+weft_status check_gelu(const weft_op_gelu& op, bool launch, weft_err* err) {
   Check c("gelu", launch, err);
   c.positive(op.n_cols, "n_cols");
   c.flag(op.tanh_form, "tanh_form");
@@ -396,7 +415,7 @@ weft_status check_gelu(const weft_op_gelu &op, bool launch, weft_err *err) {
 
 namespace {
 
-void grid(Check &c, uint32_t t, uint32_t h, uint32_t w) {
+void grid(Check& c, uint32_t t, uint32_t h, uint32_t w) {
   c.positive(t, "grid_t");
   c.positive(h, "grid_h");
   c.positive(w, "grid_w");
@@ -408,19 +427,20 @@ void grid(Check &c, uint32_t t, uint32_t h, uint32_t w) {
 
 }  // namespace
 
-weft_status check_vit_pos(const weft_op_vit_pos &op, bool launch, weft_err *err) {
+weft_status check_vit_pos(const weft_op_vit_pos& op, bool launch, weft_err* err) {
   Check c("vit_pos", launch, err);
   grid(c, op.grid_t, op.grid_h, op.grid_w);
   c.positive(op.n_cols, "n_cols");
   c.positive(op.table_h, "table_h");
   c.positive(op.table_w, "table_w");
-  if (op.grid_t > 1) c.that(op.n_cols % 2 == 0, "n_cols", "an even number for more than one frame", op.n_cols);
+  if (op.grid_t > 1)
+    c.that(op.n_cols % 2 == 0, "n_cols", "an even number for more than one frame", op.n_cols);
   c.pointer(op.table, "table");
   c.rows(op.x, op.x_stride, uint64_t{op.grid_t} * op.grid_h * op.grid_w, op.n_cols, "x");
   return c.status();
 }
 
-weft_status check_vit_attend(const weft_op_vit_attend &op, bool launch, weft_err *err) {
+weft_status check_vit_attend(const weft_op_vit_attend& op, bool launch, weft_err* err) {
   Check c("vit_attend", launch, err);
   grid(c, op.grid_t, op.grid_h, op.grid_w);
   c.positive(op.heads, "heads");
@@ -435,7 +455,7 @@ weft_status check_vit_attend(const weft_op_vit_attend &op, bool launch, weft_err
   return c.status();
 }
 
-weft_status check_vit_merge(const weft_op_vit_merge &op, bool launch, weft_err *err) {
+weft_status check_vit_merge(const weft_op_vit_merge& op, bool launch, weft_err* err) {
   Check c("vit_merge", launch, err);
   grid(c, op.grid_t, op.grid_h, op.grid_w);
   c.positive(op.n_cols, "n_cols");

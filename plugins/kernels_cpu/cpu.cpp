@@ -8,7 +8,8 @@ namespace {
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -23,14 +24,18 @@ bool has_avx512() { return false; }
 
 bool cpu_runs(uint32_t isa) {
   switch (isa) {
-    case WEFT_ISA_ANY: return true;
-    case WEFT_ISA_X86_AVX2: return has_avx2();
-    case WEFT_ISA_X86_AVX512: return has_avx512();
-    default: return false;
+    case WEFT_ISA_ANY:
+      return true;
+    case WEFT_ISA_X86_AVX2:
+      return has_avx2();
+    case WEFT_ISA_X86_AVX512:
+      return has_avx512();
+    default:
+      return false;
   }
 }
 
-const char *cpu_isa_name() {
+const char* cpu_isa_name() {
   if (cpu_runs(WEFT_ISA_X86_AVX512)) return "avx512";
   if (cpu_runs(WEFT_ISA_X86_AVX2)) return "avx2";
   return "any";

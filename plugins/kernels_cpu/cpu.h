@@ -8,6 +8,6 @@ namespace weft::kernels_cpu {
 // True when every feature behind a WEFT_ISA_* value is present and enabled by the operating system.
 bool cpu_runs(uint32_t isa);
 // Name of the best instruction set found, for people.
-const char *cpu_isa_name();
+const char* cpu_isa_name();
 
 }  // namespace weft::kernels_cpu

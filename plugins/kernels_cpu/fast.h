@@ -1,39 +1,41 @@
-// The vector variants. Both namespaces are built from the same fast_*.inl sources over vec_avx2.h or vec_avx512.h; each
-// function may only be called when cpu_runs() says so.
+// The vector variants. Both namespaces are built from the same fast_*.inl sources over vec_avx2.h
+// or vec_avx512.h; each function may only be called when cpu_runs() says so.
 //
-// Order of sums, which callers may rely on: every output is computed from its own row (and its own sequence) alone, in an
-// order given by the widths of the op, never by the number of rows, by neighbours, or by the number of threads.
-//   dot products over K   one accumulator of kLanes lanes per (row, output), K ascending, then a fixed tree over the lanes
-//   mixing over tokens    token tiles start at absolute position 0; inside a tile and over tiles in ascending order
-//   experts               one product per (row, slot), added in slot order
+// Order of sums, which callers may rely on: every output is computed from its own row (and its own
+// sequence) alone, in an order given by the widths of the op, never by the number of rows, by
+// neighbours, or by the number of threads.
+// - dot products over K: one accumulator of kLanes lanes per (row, output), K ascending, then a
+//   fixed tree over the lanes;
+// - mixing over tokens: tiles start at absolute position 0, ascending inside and over tiles;
+// - experts: one product per (row, slot), added in slot order.
 #pragma once
 
 #include "team.h"
 #include "weft/kernels.h"
 
-#define WEFT_FAST_VARIANT(name)                   \
-  namespace weft::kernels_cpu::name {             \
-  void norm(const weft_op_norm &op);              \
-  void gemm(const weft_op_gemm &op);              \
-  void glu(const weft_op_glu &op);                \
-  void gate(const weft_op_gate &op);              \
-  void add(const weft_op_add &op);                \
-  void attnres(const weft_op_attnres &op);        \
-  void kda_step(const weft_op_kda &op);           \
-  void kda_chunk(const weft_op_kda &op);          \
-  void mla_decode(const weft_op_mla &op);         \
-  void mla_prefill(const weft_op_mla &op);        \
-  void moe(const weft_op_moe &op);                \
-  void gelu(const weft_op_gelu &op);              \
-  void vit_attend(const weft_op_vit_attend &op);  \
-  Need gemm_need(const weft_op_gemm &op);         \
-  Need attnres_need(const weft_op_attnres &op);   \
-  Need kda_step_need(const weft_op_kda &op);      \
-  Need kda_chunk_need(const weft_op_kda &op);     \
-  Need mla_decode_need(const weft_op_mla &op);    \
-  Need mla_prefill_need(const weft_op_mla &op);   \
-  Need moe_need(const weft_op_moe &op);           \
-  Need vit_attend_need(const weft_op_vit_attend &op); \
+#define WEFT_FAST_VARIANT(name)                       \
+  namespace weft::kernels_cpu::name {                 \
+  void norm(const weft_op_norm& op);                  \
+  void gemm(const weft_op_gemm& op);                  \
+  void glu(const weft_op_glu& op);                    \
+  void gate(const weft_op_gate& op);                  \
+  void add(const weft_op_add& op);                    \
+  void attnres(const weft_op_attnres& op);            \
+  void kda_step(const weft_op_kda& op);               \
+  void kda_chunk(const weft_op_kda& op);              \
+  void mla_decode(const weft_op_mla& op);             \
+  void mla_prefill(const weft_op_mla& op);            \
+  void moe(const weft_op_moe& op);                    \
+  void gelu(const weft_op_gelu& op);                  \
+  void vit_attend(const weft_op_vit_attend& op);      \
+  Need gemm_need(const weft_op_gemm& op);             \
+  Need attnres_need(const weft_op_attnres& op);       \
+  Need kda_step_need(const weft_op_kda& op);          \
+  Need kda_chunk_need(const weft_op_kda& op);         \
+  Need mla_decode_need(const weft_op_mla& op);        \
+  Need mla_prefill_need(const weft_op_mla& op);       \
+  Need moe_need(const weft_op_moe& op);               \
+  Need vit_attend_need(const weft_op_vit_attend& op); \
   }
 
 #if defined(__x86_64__)

@@ -1,7 +1,8 @@
-// Vector functions on V. The bounds are against the exact value; tests/kernels/rows_test.cpp holds sigmoid and tanh to them
-// over their whole range.
+// Vector functions on V. The bounds are against the exact value; tests/kernels/rows_test.cpp holds
+// sigmoid and tanh to them over their whole range.
 
-// e^x. Relative error below 2^-22 where the result is normal; 0 below -104, infinite above 88.8; NaN stays NaN.
+// e^x. Relative error below 2^-22 where the result is normal; 0 below -104, infinite above 88.8;
+// NaN stays NaN.
 inline V exp(V x) {
   x = at_least(at_most(x, 90.0f), -104.0f);
   const V n = round(mul(x, set(1.44269504f)));
@@ -47,20 +48,22 @@ struct Int {
 
 // Calls body(column, lanes) over 0..n; lanes == kLanes except perhaps in the last call.
 template <class Body>
-inline void each_block(uint64_t n, const Body &body) {
+inline void each_block(uint64_t n, const Body& body) {
   uint64_t c = 0;
   for (; c + kLanes <= n; c += kLanes) body(c, kLanes);
   if (c < n) body(c, static_cast<uint32_t>(n - c));
 }
-inline V load_upto(const float *p, uint32_t lanes) { return lanes == kLanes ? load(p) : load_n(p, lanes); }
-inline void store_upto(float *p, V x, uint32_t lanes) {
+inline V load_upto(const float* p, uint32_t lanes) {
+  return lanes == kLanes ? load(p) : load_n(p, lanes);
+}
+inline void store_upto(float* p, V x, uint32_t lanes) {
   if (lanes == kLanes)
     store(p, x);
   else
     store_n(p, x, lanes);
 }
 
-inline float sum_of_squares(const float *x, uint64_t n) {
+inline float sum_of_squares(const float* x, uint64_t n) {
   V acc = zero(), more = zero();
   uint64_t c = 0;
   for (; c + 2 * kLanes <= n; c += 2 * kLanes) {
@@ -75,27 +78,34 @@ inline float sum_of_squares(const float *x, uint64_t n) {
   return sum(plus(acc, more));
 }
 
-inline float dot(const float *a, const float *b, uint64_t n) {
+inline float dot(const float* a, const float* b, uint64_t n) {
   V acc = zero();
-  each_block(n, [&](uint64_t c, uint32_t lanes) { acc = fma(load_upto(a + c, lanes), load_upto(b + c, lanes), acc); });
+  each_block(n, [&](uint64_t c, uint32_t lanes) {
+    acc = fma(load_upto(a + c, lanes), load_upto(b + c, lanes), acc);
+  });
   return sum(acc);
 }
 
-inline void scale_by(float *x, uint64_t n, float factor) {
-  each_block(n, [&](uint64_t c, uint32_t lanes) { store_upto(x + c, mul(load_upto(x + c, lanes), set(factor)), lanes); });
+inline void scale_by(float* x, uint64_t n, float factor) {
+  each_block(n, [&](uint64_t c, uint32_t lanes) {
+    store_upto(x + c, mul(load_upto(x + c, lanes), set(factor)), lanes);
+  });
 }
 
-inline float inverse_root(float mean_square, float eps) { return 1.0f / __builtin_sqrtf(mean_square + eps); }
+inline float inverse_root(float mean_square, float eps) {
+  return 1.0f / __builtin_sqrtf(mean_square + eps);
+}
 
 // y = x * factor * w
-inline void scale_weighted(const float *x, const float *w, float factor, float *y, uint64_t n) {
+inline void scale_weighted(const float* x, const float* w, float factor, float* y, uint64_t n) {
   each_block(n, [&](uint64_t c, uint32_t lanes) {
-    store_upto(y + c, mul(mul(load_upto(x + c, lanes), set(factor)), load_upto(w + c, lanes)), lanes);
+    store_upto(y + c, mul(mul(load_upto(x + c, lanes), set(factor)), load_upto(w + c, lanes)),
+               lanes);
   });
 }
 
 // Turns s into e^(s - top) and returns the sum. top is the maximum of s, or more.
-inline float exp_all(float *s, uint32_t n, float top) {
+inline float exp_all(float* s, uint32_t n, float top) {
   V acc = zero();
   uint32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -113,7 +123,7 @@ inline float exp_all(float *s, uint32_t n, float top) {
 }
 
 // NaN wins, so that it reaches the output.
-inline float largest(const float *s, uint32_t n, float top) {
+inline float largest(const float* s, uint32_t n, float top) {
   for (uint32_t i = 0; i < n; ++i)
     if (!(s[i] <= top)) top = s[i];
   return top;

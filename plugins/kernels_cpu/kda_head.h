@@ -1,5 +1,6 @@
-// One head of one sequence of a "kda" call: where its inputs, its state and its convolution history lie. Shared by every
-// variant, because slot layout is the one thing they must agree on to the byte. Internal linkage: see numeric.h.
+// One head of one sequence of a "kda" call: where its inputs, its state and its convolution history
+// lie. Shared by every variant, because slot layout is the one thing they must agree on to the
+// byte. Internal linkage: see numeric.h.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@ class KdaHead {
  public:
   enum Stream { kQ = 0, kK = 1, kV = 2 };
 
-  // `history` and `state` are workspace: private copies, so that slots may be read and written in any combination.
-  KdaHead(const weft_op_kda &op, uint32_t seq, uint32_t head, float *history, float *state)
+  // `history` and `state` are workspace: private copies, so that slots may be read and written in
+  // any combination.
+  KdaHead(const weft_op_kda& op, uint32_t seq, uint32_t head, float* history, float* state)
       : op_(op), head_(head), keep_(op.taps - 1), history_(history), state_(state) {
     first_ = op.rows.seq_start[seq];
     n_ = op.rows.seq_start[seq + 1] - first_;
@@ -26,24 +28,26 @@ class KdaHead {
     load(op.read_slot[seq]);
   }
 
-  static uint64_t history_floats(const weft_op_kda &op) {
+  static uint64_t history_floats(const weft_op_kda& op) {
     return (2 * uint64_t{op.head_k} + op.head_v) * (op.taps - 1);
   }
-  static uint64_t state_floats(const weft_op_kda &op) { return uint64_t{op.head_k} * op.head_v; }
+  static uint64_t state_floats(const weft_op_kda& op) { return uint64_t{op.head_k} * op.head_v; }
 
   uint32_t n() const { return n_; }
   uint32_t snap_at() const { return snap_at_; }
-  float *state() const { return state_; }
+  float* state() const { return state_; }
   uint64_t row(uint32_t t) const { return uint64_t{first_} + t; }
   uint32_t dim(int stream) const { return stream == kV ? op_.head_v : op_.head_k; }
 
-  const float *input(int stream, uint32_t t) const {
-    const void *base = stream == kQ ? op_.q : stream == kK ? op_.k : op_.v;
-    const uint64_t stride = stream == kQ ? op_.q_stride : stream == kK ? op_.k_stride : op_.v_stride;
-    return static_cast<const float *>(base) + row(t) * stride + uint64_t{head_} * dim(stream);
+  const float* input(int stream, uint32_t t) const {
+    const void* base = stream == kQ ? op_.q : stream == kK ? op_.k : op_.v;
+    const uint64_t stride = stream == kQ   ? op_.q_stride
+                            : stream == kK ? op_.k_stride
+                                           : op_.v_stride;
+    return static_cast<const float*>(base) + row(t) * stride + uint64_t{head_} * dim(stream);
   }
-  const float *taps(int stream) const {
-    const float *base = stream == kQ ? op_.conv_q : stream == kK ? op_.conv_k : op_.conv_v;
+  const float* taps(int stream) const {
+    const float* base = stream == kQ ? op_.conv_q : stream == kK ? op_.conv_k : op_.conv_v;
     return base + uint64_t{head_} * dim(stream) * op_.taps;
   }
   // Raw projection of channel c at token t, t >= -(taps - 1) relative to the call.
@@ -51,17 +55,19 @@ class KdaHead {
     if (t >= 0) return input(stream, static_cast<uint32_t>(t))[c];
     return past(stream)[uint64_t{c} * keep_ + static_cast<uint64_t>(keep_ + t)];
   }
-  const float *past(int stream) const { return history_ + uint64_t(stream) * op_.head_k * keep_; }
+  const float* past(int stream) const { return history_ + uint64_t(stream) * op_.head_k * keep_; }
 
-  const float *decay_input(uint32_t t) const {
-    return static_cast<const float *>(op_.f) + row(t) * op_.f_stride + uint64_t{head_} * op_.head_k;
+  const float* decay_input(uint32_t t) const {
+    return static_cast<const float*>(op_.f) + row(t) * op_.f_stride + uint64_t{head_} * op_.head_k;
   }
-  const float *gate_input(uint32_t t) const {
-    return static_cast<const float *>(op_.u) + row(t) * op_.u_stride + uint64_t{head_} * op_.head_v;
+  const float* gate_input(uint32_t t) const {
+    return static_cast<const float*>(op_.u) + row(t) * op_.u_stride + uint64_t{head_} * op_.head_v;
   }
-  float beta_input(uint32_t t) const { return static_cast<const float *>(op_.b)[row(t) * op_.b_stride + head_]; }
-  float *output(uint32_t t) const {
-    return static_cast<float *>(op_.y) + row(t) * op_.y_stride + uint64_t{head_} * op_.head_v;
+  float beta_input(uint32_t t) const {
+    return static_cast<const float*>(op_.b)[row(t) * op_.b_stride + head_];
+  }
+  float* output(uint32_t t) const {
+    return static_cast<float*>(op_.y) + row(t) * op_.y_stride + uint64_t{head_} * op_.head_v;
   }
 
   // Called when `done` tokens are in the state.
@@ -71,14 +77,17 @@ class KdaHead {
   void finish() const { store(write_slot_, n_); }
 
  private:
-  float *slot_state(int32_t slot) const {
-    return reinterpret_cast<float *>(static_cast<uint8_t *>(op_.state) + static_cast<uint64_t>(slot) * op_.state_stride) +
+  float* slot_state(int32_t slot) const {
+    return reinterpret_cast<float*>(static_cast<uint8_t*>(op_.state) +
+                                    static_cast<uint64_t>(slot) * op_.state_stride) +
            head_ * state_floats(op_);
   }
-  float *slot_history(int32_t slot, int stream) const {
-    uint8_t *base = static_cast<uint8_t *>(op_.conv_state) + static_cast<uint64_t>(slot) * op_.conv_stride;
-    const uint64_t before = uint64_t(stream) * op_.heads * op_.head_k;  // q and k share head_k, v comes last
-    return reinterpret_cast<float *>(base) + (before + uint64_t{head_} * dim(stream)) * keep_;
+  float* slot_history(int32_t slot, int stream) const {
+    uint8_t* base =
+        static_cast<uint8_t*>(op_.conv_state) + static_cast<uint64_t>(slot) * op_.conv_stride;
+    const uint64_t before =
+        uint64_t(stream) * op_.heads * op_.head_k;  // q and k share head_k, v comes last
+    return reinterpret_cast<float*>(base) + (before + uint64_t{head_} * dim(stream)) * keep_;
   }
   void load(int32_t slot) {
     if (slot < 0) {
@@ -88,24 +97,26 @@ class KdaHead {
     }
     memcpy(state_, slot_state(slot), state_floats(op_) * sizeof(float));
     for (int s = kQ; s <= kV && keep_ > 0; ++s)
-      memcpy(history_ + uint64_t(s) * op_.head_k * keep_, slot_history(slot, s), dim(s) * keep_ * sizeof(float));
+      memcpy(history_ + uint64_t(s) * op_.head_k * keep_, slot_history(slot, s),
+             dim(s) * keep_ * sizeof(float));
   }
   void store(int32_t slot, uint32_t done) const {
     if (slot < 0) return;
     memcpy(slot_state(slot), state_, state_floats(op_) * sizeof(float));
     for (int s = kQ; s <= kV && keep_ > 0; ++s) {
-      float *out = slot_history(slot, s);
+      float* out = slot_history(slot, s);
       for (uint32_t c = 0; c < dim(s); ++c)
-        for (uint32_t j = 0; j < keep_; ++j) out[c * keep_ + j] = raw(s, int64_t{done} - keep_ + j, c);
+        for (uint32_t j = 0; j < keep_; ++j)
+          out[c * keep_ + j] = raw(s, int64_t{done} - keep_ + j, c);
     }
   }
 
-  const weft_op_kda &op_;
+  const weft_op_kda& op_;
   uint32_t head_, keep_;
   uint32_t first_ = 0, n_ = 0, snap_at_ = 0;
   int32_t snap_slot_ = -1, write_slot_ = -1;
-  float *history_;
-  float *state_;
+  float* history_;
+  float* state_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The plugin's face: descriptor, note and the "weft.kernels/1" table. It has no state; every call may come on any thread
-// that the ABI names.
+// The plugin's face: descriptor, note and the "weft.kernels/1" table. It has no state; every call
+// may come on any thread that the ABI names.
 #include <cstdio>
 #include <cstring>
 
@@ -13,11 +13,12 @@
 namespace weft::kernels_cpu {
 namespace {
 
-int32_t probe(weft_plugin *) { return 100; }
+int32_t probe(weft_plugin*) { return 100; }
 
-weft_status info(weft_plugin *, weft_kernels_info *out, weft_err *err) {
+weft_status info(weft_plugin*, weft_kernels_info* out, weft_err* err) {
   if (out == nullptr || out->struct_size < sizeof(weft_kernels_info))
-    return fail(err, WEFT_E_ARG, "kernels_cpu: info.struct_size: expected at least %zu, got %u; fix the caller",
+    return fail(err, WEFT_E_ARG,
+                "kernels_cpu: info.struct_size: expected at least %zu, got %u; fix the caller",
                 sizeof(weft_kernels_info), out == nullptr ? 0 : out->struct_size);
   out->act_dtype = WEFT_F32;
   out->mem = WEFT_MEM_HOST;
@@ -26,7 +27,7 @@ weft_status info(weft_plugin *, weft_kernels_info *out, weft_err *err) {
   return WEFT_OK;
 }
 
-weft_status get(weft_plugin *, uint32_t i, weft_kernel *out) {
+weft_status get(weft_plugin*, uint32_t i, weft_kernel* out) {
   if (i >= kernel_count()) return WEFT_END;
   if (out == nullptr) return WEFT_E_ARG;
   *out = kernel_at(i);
@@ -37,18 +38,22 @@ struct Sizes {
   uint64_t data = 0, scale = 0;
 };
 
-weft_status sizes_of(const weft_weight *w, Sizes *out, weft_err *err) {
-  if (w == nullptr) return fail(err, WEFT_E_ARG, "kernels_cpu: pack.w: expected a pointer, got NULL; fix the caller");
+weft_status sizes_of(const weft_weight* w, Sizes* out, weft_err* err) {
+  if (w == nullptr)
+    return fail(err, WEFT_E_ARG,
+                "kernels_cpu: pack.w: expected a pointer, got NULL; fix the caller");
   Check c("pack", false, err);
   c.weight(*w, true, "w");
   if (!c.ok()) return c.status();
   const bool quantised = w->dtype == WEFT_MXFP4;
-  *out = quantised ? Sizes{w->n * (w->k / 2), w->n * (w->k / 32)} : Sizes{w->n * w->k * dtype_bytes(w->dtype), 0};
+  *out = quantised ? Sizes{w->n * (w->k / 2), w->n * (w->k / 32)}
+                   : Sizes{w->n * w->k * dtype_bytes(w->dtype), 0};
   return WEFT_OK;
 }
 
 // Every variant reads checkpoint order, so the loader may read files straight into place.
-weft_status pack_plan(weft_plugin *, const weft_weight *w, uint32_t *layout, uint64_t *bytes, uint64_t *scale_bytes) {
+weft_status pack_plan(weft_plugin*, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
+                      uint64_t* scale_bytes) {
   Sizes sizes;
   const weft_status status = sizes_of(w, &sizes, nullptr);
   if (status != WEFT_OK) return status;
@@ -59,40 +64,48 @@ weft_status pack_plan(weft_plugin *, const weft_weight *w, uint32_t *layout, uin
   return WEFT_OK;
 }
 
-weft_status pack(weft_plugin *, const weft_weight *src, const weft_weight *dst, weft_err *err) {
+weft_status pack(weft_plugin*, const weft_weight* src, const weft_weight* dst, weft_err* err) {
   Sizes from, to;
   weft_status status = sizes_of(src, &from, err);
   if (status == WEFT_OK) status = sizes_of(dst, &to, err);
   if (status != WEFT_OK) return status;
   if (src->dtype != dst->dtype || src->n != dst->n || src->k != dst->k)
-    return fail(err, WEFT_E_ARG, "kernels_cpu: pack.dst: expected dtype and shape of src, got dtype %u, n %llu, k %llu",
-                dst->dtype, static_cast<unsigned long long>(dst->n), static_cast<unsigned long long>(dst->k));
+    return fail(
+        err, WEFT_E_ARG,
+        "kernels_cpu: pack.dst: expected dtype and shape of src, got dtype %u, n %llu, k %llu",
+        dst->dtype, static_cast<unsigned long long>(dst->n),
+        static_cast<unsigned long long>(dst->k));
   const bool scales = from.scale == 0 || (src->scale != nullptr && dst->scale != nullptr);
   if (src->data == nullptr || dst->data == nullptr || !scales)
-    return fail(err, WEFT_E_ARG, "kernels_cpu: pack: expected data (and scale for mxfp4) on both sides, got NULL");
-  if (src->data != dst->data) memcpy(const_cast<void *>(dst->data), src->data, from.data);
-  if (from.scale != 0 && src->scale != dst->scale) memcpy(const_cast<void *>(dst->scale), src->scale, from.scale);
+    return fail(err, WEFT_E_ARG,
+                "kernels_cpu: pack: expected data (and scale for mxfp4) on both sides, got NULL");
+  if (src->data != dst->data) memcpy(const_cast<void*>(dst->data), src->data, from.data);
+  if (from.scale != 0 && src->scale != dst->scale)
+    memcpy(const_cast<void*>(dst->scale), src->scale, from.scale);
   return WEFT_OK;
 }
 
-constexpr weft_kernels_v1 kTable = {{sizeof(weft_kernels_v1), 1, 0}, probe, info, get, pack_plan, pack};
+constexpr weft_kernels_v1 kTable = {
+    {sizeof(weft_kernels_v1), 1, 0}, probe, info, get, pack_plan, pack};
 constexpr weft_interface kInterfaces[] = {{WEFT_KERNELS_ID, &kTable.head, nullptr, nullptr},
                                           {nullptr, nullptr, nullptr, nullptr}};
 
 // There is nothing to keep per opening; the handle only has to be something other than NULL.
 char plugin_handle;
 
-weft_status open_plugin(const weft_host *, weft_plugin **out, weft_err *err) {
-  if (out == nullptr) return fail(err, WEFT_E_ARG, "kernels_cpu: open.out: expected a pointer, got NULL; fix the caller");
-  *out = reinterpret_cast<weft_plugin *>(&plugin_handle);
+weft_status open_plugin(const weft_host*, weft_plugin** out, weft_err* err) {
+  if (out == nullptr)
+    return fail(err, WEFT_E_ARG,
+                "kernels_cpu: open.out: expected a pointer, got NULL; fix the caller");
+  *out = reinterpret_cast<weft_plugin*>(&plugin_handle);
   return WEFT_OK;
 }
 
-void close_plugin(weft_plugin *) {}
+void close_plugin(weft_plugin*) {}
 
-const weft_desc kDesc = {sizeof(weft_desc), WEFT_MAGIC,         WEFT_ABI_MAJOR, WEFT_ABI_MINOR, "kernels_cpu",
-                         WEFT_VERSION,      "weft",             "Apache-2.0",   kInterfaces,    open_plugin,
-                         close_plugin};
+const weft_desc kDesc = {sizeof(weft_desc), WEFT_MAGIC,   WEFT_ABI_MAJOR, WEFT_ABI_MINOR,
+                         "kernels_cpu",     WEFT_VERSION, "weft",         "Apache-2.0",
+                         kInterfaces,       open_plugin,  close_plugin};
 
 }  // namespace
 }  // namespace weft::kernels_cpu

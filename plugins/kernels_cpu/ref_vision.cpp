@@ -12,7 +12,8 @@ struct Tap {
   double share;  // of high
 };
 
-// One axis of a bilinear resize without aligned corners: output centres map to input centres, edges clamp.
+// One axis of a bilinear resize without aligned corners: output centres map to input centres, edges
+// clamp.
 Tap tap(uint32_t in, uint32_t out, uint32_t i) {
   const double at = std::fmax((i + 0.5) * in / out - 0.5, 0.0);
   const uint32_t floor_at = static_cast<uint32_t>(at);
@@ -22,20 +23,22 @@ Tap tap(uint32_t in, uint32_t out, uint32_t i) {
 
 }  // namespace
 
-void vit_pos(const weft_op_vit_pos &op) {
+void vit_pos(const weft_op_vit_pos& op) {
   const uint32_t half = op.n_cols / 2;
   for (uint32_t t = 0; t < op.grid_t; ++t)
     for (uint32_t h = 0; h < op.grid_h; ++h)
       for (uint32_t w = 0; w < op.grid_w; ++w) {
         const Tap row = tap(op.table_h, op.grid_h, h);
         const Tap col = tap(op.table_w, op.grid_w, w);
-        float *x = row_of(op.x, op.x_stride, (uint64_t{t} * op.grid_h + h) * op.grid_w + w);
+        float* x = row_of(op.x, op.x_stride, (uint64_t{t} * op.grid_h + h) * op.grid_w + w);
         for (uint32_t c = 0; c < op.n_cols; ++c) {
           const auto table = [&](uint32_t a, uint32_t b) {
             return static_cast<double>(op.table[(uint64_t{a} * op.table_w + b) * op.n_cols + c]);
           };
-          const double left = table(row.low, col.low) * (1 - row.share) + table(row.high, col.low) * row.share;
-          const double right = table(row.low, col.high) * (1 - row.share) + table(row.high, col.high) * row.share;
+          const double left =
+              table(row.low, col.low) * (1 - row.share) + table(row.high, col.low) * row.share;
+          const double right =
+              table(row.low, col.high) * (1 - row.share) + table(row.high, col.high) * row.share;
           double value = left * (1 - col.share) + right * col.share;
           if (op.grid_t > 1) {
             const uint32_t j = c < half ? c : c - half;
@@ -47,7 +50,7 @@ void vit_pos(const weft_op_vit_pos &op) {
       }
 }
 
-Need vit_attend_need(const weft_op_vit_attend &op) {
+Need vit_attend_need(const weft_op_vit_attend& op) {
   const uint64_t n = uint64_t{op.grid_t} * op.grid_h * op.grid_w;
   return {0, 2 * slab<double>(op.head_dim) + slab<double>(n)};
 }
@@ -55,7 +58,7 @@ Need vit_attend_need(const weft_op_vit_attend &op) {
 namespace {
 
 // Rotates one head vector of token `index` into `out`.
-void turn(const weft_op_vit_attend &op, uint64_t index, const float *in, double *out) {
+void turn(const weft_op_vit_attend& op, uint64_t index, const float* in, double* out) {
   const uint64_t cell = index % (uint64_t{op.grid_h} * op.grid_w);
   const double row = static_cast<double>(cell / op.grid_w);
   const double col = static_cast<double>(cell % op.grid_w);
@@ -70,13 +73,13 @@ void turn(const weft_op_vit_attend &op, uint64_t index, const float *in, double 
 
 }  // namespace
 
-void vit_attend(const weft_op_vit_attend &op) {
+void vit_attend(const weft_op_vit_attend& op) {
   const uint64_t n = uint64_t{op.grid_t} * op.grid_h * op.grid_w;
   const uint64_t width = uint64_t{op.heads} * op.head_dim;
   Bump bump(Team(op.head, vit_attend_need(op), 0, 1).scratch(0));
-  double *q = bump.take<double>(op.head_dim);
-  double *k = bump.take<double>(op.head_dim);
-  double *p = bump.take<double>(n);
+  double* q = bump.take<double>(op.head_dim);
+  double* k = bump.take<double>(op.head_dim);
+  double* p = bump.take<double>(n);
   for (uint32_t h = 0; h < op.heads; ++h)
     for (uint64_t i = 0; i < n; ++i) {
       const uint64_t at = uint64_t{h} * op.head_dim;
@@ -91,25 +94,27 @@ void vit_attend(const weft_op_vit_attend &op) {
       }
       double sum = 0;
       for (uint64_t j = 0; j < n; ++j) sum += p[j] = std::exp(p[j] - top);
-      float *y = row_of(op.y, op.y_stride, i) + at;
+      float* y = row_of(op.y, op.y_stride, i) + at;
       for (uint32_t c = 0; c < op.head_dim; ++c) {
         double value = 0;
-        for (uint64_t j = 0; j < n; ++j) value += p[j] * row_of(op.qkv, op.qkv_stride, j)[2 * width + at + c];
+        for (uint64_t j = 0; j < n; ++j)
+          value += p[j] * row_of(op.qkv, op.qkv_stride, j)[2 * width + at + c];
         y[c] = static_cast<float>(value / sum);
       }
     }
 }
 
-void vit_merge(const weft_op_vit_merge &op) {
+void vit_merge(const weft_op_vit_merge& op) {
   for (uint32_t h = 0; h < op.grid_h / op.merge; ++h)
     for (uint32_t w = 0; w < op.grid_w / op.merge; ++w) {
-      float *y = row_of(op.y, op.y_stride, uint64_t{h} * (op.grid_w / op.merge) + w);
+      float* y = row_of(op.y, op.y_stride, uint64_t{h} * (op.grid_w / op.merge) + w);
       for (uint32_t a = 0; a < op.merge; ++a)
         for (uint32_t b = 0; b < op.merge; ++b)
           for (uint32_t c = 0; c < op.n_cols; ++c) {
             double sum = 0;
             for (uint32_t t = 0; t < op.grid_t; ++t) {
-              const uint64_t row = (uint64_t{t} * op.grid_h + h * op.merge + a) * op.grid_w + w * op.merge + b;
+              const uint64_t row =
+                  (uint64_t{t} * op.grid_h + h * op.merge + a) * op.grid_w + w * op.merge + b;
               sum += row_of(op.x, op.x_stride, row)[c];
             }
             y[(uint64_t{a} * op.merge + b) * op.n_cols + c] = static_cast<float>(sum / op.grid_t);

@@ -1,5 +1,5 @@
-// The table of kernels: one row per (op, variant, weight dtype). Adding a variant means adding a namespace with run
-// functions and rows here; nothing else knows the variants by name.
+// The table of kernels: one row per (op, variant, weight dtype). Adding a variant means adding a
+// namespace with run functions and rows here; nothing else knows the variants by name.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 namespace weft::kernels_cpu {
 
 uint32_t kernel_count();
-// Row i with `score` settled for this machine: negative when the CPU lacks the row's instruction set.
+// Row i with `score` settled for this machine: negative when the CPU lacks the row's instruction
+// set.
 weft_kernel kernel_at(uint32_t i);
 
 // weft_plan.bits_class of the variants.

@@ -1,5 +1,6 @@
-// Static work splitting over the host's kernel pool, and the workspace of a launch. Nothing here may influence a result:
-// parts only decide who computes an output, never in which order its sum is taken. Internal linkage: see numeric.h.
+// Static work splitting over the host's kernel pool, and the workspace of a launch. Nothing here
+// may influence a result: parts only decide who computes an output, never in which order its sum is
+// taken. Internal linkage: see numeric.h.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,15 @@ struct Need {
 };
 
 static constexpr uint64_t kWorkspaceAlign = 64;
-// Multiply-adds below which another thread costs more than it brings (a wake-up takes a few microseconds).
+// Multiply-adds below which another thread costs more than it brings (a wake-up takes a few
+// microseconds).
 static constexpr uint64_t kWorkPerPart = 64 * 1024;
 
-static inline uint64_t align_up(uint64_t bytes) { return (bytes + kWorkspaceAlign - 1) / kWorkspaceAlign * kWorkspaceAlign; }
+static inline uint64_t align_up(uint64_t bytes) {
+  return (bytes + kWorkspaceAlign - 1) / kWorkspaceAlign * kWorkspaceAlign;
+}
 
-static inline uint32_t host_threads(const weft_op_head &head) {
+static inline uint32_t host_threads(const weft_op_head& head) {
   const uint32_t n = head.host != nullptr ? head.host->threads(head.host) : 1;
   return n == 0 ? 1 : n;
 }
@@ -36,7 +40,8 @@ namespace {  // internal linkage, see above
 class Team {
  public:
   // `work` in multiply-adds, `items` = independent pieces.
-  Team(const weft_op_head &head, Need need, uint64_t work, uint64_t items) : head_(head), need_(need) {
+  Team(const weft_op_head& head, Need need, uint64_t work, uint64_t items)
+      : head_(head), need_(need) {
     uint64_t parts = host_threads(head);
     const uint64_t by_work = work / kWorkPerPart + 1;
     if (parts > by_work) parts = by_work;
@@ -52,17 +57,20 @@ class Team {
 
   uint32_t parts() const { return parts_; }
 
-  uint8_t *shared() const {
+  uint8_t* shared() const {
     const uintptr_t at = reinterpret_cast<uintptr_t>(head_.workspace);
-    return reinterpret_cast<uint8_t *>((at + kWorkspaceAlign - 1) / kWorkspaceAlign * kWorkspaceAlign);
+    return reinterpret_cast<uint8_t*>((at + kWorkspaceAlign - 1) / kWorkspaceAlign *
+                                      kWorkspaceAlign);
   }
-  uint8_t *scratch(uint32_t part) const { return shared() + align_up(need_.shared) + part * align_up(need_.per_part); }
+  uint8_t* scratch(uint32_t part) const {
+    return shared() + align_up(need_.shared) + part * align_up(need_.per_part);
+  }
 
   // Calls body(begin, end, part) on the pool; the ranges cut 0..items in order.
   template <class Body>
-  void over(uint64_t items, const Body &body) const {
+  void over(uint64_t items, const Body& body) const {
     struct Job {
-      const Body *body;
+      const Body* body;
       uint64_t items;
     } job{&body, items};
     if (parts_ <= 1 || head_.host == nullptr) {
@@ -71,8 +79,8 @@ class Team {
     }
     head_.host->run(
         head_.host,
-        [](void *ctx, uint32_t part, uint32_t parts) {
-          const Job &j = *static_cast<const Job *>(ctx);
+        [](void* ctx, uint32_t part, uint32_t parts) {
+          const Job& j = *static_cast<const Job*>(ctx);
           const uint64_t begin = j.items * part / parts;
           const uint64_t end = j.items * (part + 1) / parts;
           if (begin < end) (*j.body)(begin, end, part);
@@ -81,7 +89,7 @@ class Team {
   }
 
  private:
-  const weft_op_head &head_;
+  const weft_op_head& head_;
   Need need_;
   uint32_t parts_ = 1;
 };
@@ -89,16 +97,16 @@ class Team {
 // Hands out aligned arrays from one block of workspace.
 class Bump {
  public:
-  explicit Bump(uint8_t *at) : at_(at) {}
+  explicit Bump(uint8_t* at) : at_(at) {}
   template <class T>
-  T *take(uint64_t count) {
-    T *out = reinterpret_cast<T *>(at_);
+  T* take(uint64_t count) {
+    T* out = reinterpret_cast<T*>(at_);
     at_ += align_up(count * sizeof(T));
     return out;
   }
 
  private:
-  uint8_t *at_;
+  uint8_t* at_;
 };
 
 }  // namespace

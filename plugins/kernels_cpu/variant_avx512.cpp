@@ -1,5 +1,6 @@
-// The vector variants for AVX-512 F, BW, DQ, VL. This file alone is compiled with the matching target flags
-// (plugins/CMakeLists.txt): nothing with shared inline symbols (standard library, bind.h, check.h) may be included here.
+// The vector variants for AVX-512 F, BW, DQ, VL. This file alone is compiled with the matching
+// target flags (plugins/CMakeLists.txt): nothing with shared inline symbols (standard library,
+// bind.h, check.h) may be included here.
 #include "fast.h"
 
 #if defined(__x86_64__)
@@ -14,10 +15,12 @@ namespace weft::kernels_cpu::avx512 {
 namespace {
 #include "fast_math.inl"
 }  // namespace
+// clang-format off: later files use earlier ones
 #include "fast_rows.inl"
 #include "fast_matmul.inl"
 #include "fast_kda.inl"
 #include "fast_mla.inl"
+// clang-format on
 }  // namespace weft::kernels_cpu::avx512
 
 #endif

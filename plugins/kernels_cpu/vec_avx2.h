@@ -1,5 +1,5 @@
-// Eight floats at a time with AVX2, FMA and F16C. Same names as vec_avx512.h, so that one source serves both. Only for
-// files compiled with the matching flags; internal linkage, see numeric.h.
+// Eight floats at a time with AVX2, FMA and F16C. Same names as vec_avx512.h, so that one source
+// serves both. Only for files compiled with the matching flags; internal linkage, see numeric.h.
 #pragma once
 
 #include <immintrin.h>
@@ -20,14 +20,15 @@ constexpr int kTileCols = 2;
 
 inline V zero() { return _mm256_setzero_ps(); }
 inline V set(float x) { return _mm256_set1_ps(x); }
-inline V load(const float *p) { return _mm256_loadu_ps(p); }
-inline void store(float *p, V x) { _mm256_storeu_ps(p, x); }
+inline V load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, V x) { _mm256_storeu_ps(p, x); }
 inline __m256i first_lanes(uint32_t n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 // The first n lanes, n < kLanes; the others read as zero and are not touched in memory.
-inline V load_n(const float *p, uint32_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
-inline void store_n(float *p, V x, uint32_t n) { _mm256_maskstore_ps(p, first_lanes(n), x); }
+inline V load_n(const float* p, uint32_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+inline void store_n(float* p, V x, uint32_t n) { _mm256_maskstore_ps(p, first_lanes(n), x); }
 
 inline V plus(V a, V b) { return _mm256_add_ps(a, b); }
 inline V minus(V a, V b) { return _mm256_sub_ps(a, b); }
@@ -44,10 +45,13 @@ inline V with_sign_of(V magnitude, V sign) {
   return _mm256_or_ps(_mm256_andnot_ps(set(-0.0f), magnitude), _mm256_and_ps(set(-0.0f), sign));
 }
 // a < b ? x : y; false for NaN.
-inline V if_less(V a, V b, V x, V y) { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+inline V if_less(V a, V b, V x, V y) {
+  return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
 inline V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-// x * 2^n for integral n in -150..129, in two steps so that subnormal results round once at the end.
+// x * 2^n for integral n in -150..129, in two steps so that subnormal results round once at the
+// end.
 inline V times_power(V x, V n) {
   const __m256i whole = _mm256_cvtps_epi32(n);
   const __m256i half = _mm256_srai_epi32(whole, 1);
@@ -66,18 +70,18 @@ inline float sum(V x) {
   return _mm_cvtss_f32(half);
 }
 
-inline V load_bf16(const uint16_t *p) {
-  const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+inline V load_bf16(const uint16_t* p) {
+  const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
 }
-inline V load_bf16_n(const uint16_t *p, uint32_t n) {
+inline V load_bf16_n(const uint16_t* p, uint32_t n) {
   uint16_t copy[kLanes] = {};
   memcpy(copy, p, n * sizeof(uint16_t));
   return load_bf16(copy);
 }
 
 // kLanes values from kLanes/2 bytes of MXFP4, times twice `half_scale`.
-inline V load_mxfp4(const uint8_t *p, V half_scale) {
+inline V load_mxfp4(const uint8_t* p, V half_scale) {
   int32_t four;
   memcpy(&four, p, sizeof four);
   const __m128i bytes = _mm_cvtsi32_si128(four);
@@ -85,7 +89,7 @@ inline V load_mxfp4(const uint8_t *p, V half_scale) {
   const __m128i low = _mm_and_si128(bytes, mask);
   const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
   const __m128i codes = _mm_unpacklo_epi8(low, high);
-  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i *>(kE2m1Twice));
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kE2m1Twice));
   const __m256i wide = _mm256_cvtepi8_epi32(_mm_shuffle_epi8(table, codes));
   return mul(_mm256_cvtepi32_ps(wide), half_scale);
 }

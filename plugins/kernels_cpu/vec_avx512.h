@@ -1,5 +1,5 @@
-// Sixteen floats at a time with AVX-512 F, BW, DQ, VL. Same names as vec_avx2.h, so that one source serves both. Only for
-// files compiled with the matching flags; internal linkage, see numeric.h.
+// Sixteen floats at a time with AVX-512 F, BW, DQ, VL. Same names as vec_avx2.h, so that one source
+// serves both. Only for files compiled with the matching flags; internal linkage, see numeric.h.
 #pragma once
 
 #include <immintrin.h>
@@ -20,12 +20,12 @@ constexpr int kTileCols = 4;
 
 inline V zero() { return _mm512_setzero_ps(); }
 inline V set(float x) { return _mm512_set1_ps(x); }
-inline V load(const float *p) { return _mm512_loadu_ps(p); }
-inline void store(float *p, V x) { _mm512_storeu_ps(p, x); }
+inline V load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, V x) { _mm512_storeu_ps(p, x); }
 inline __mmask16 first_lanes(uint32_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
 // The first n lanes, n < kLanes; the others read as zero and are not touched in memory.
-inline V load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
-inline void store_n(float *p, V x, uint32_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+inline V load_n(const float* p, uint32_t n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void store_n(float* p, V x, uint32_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
 
 inline V plus(V a, V b) { return _mm512_add_ps(a, b); }
 inline V minus(V a, V b) { return _mm512_sub_ps(a, b); }
@@ -42,8 +42,12 @@ inline V with_sign_of(V magnitude, V sign) {
   return _mm512_or_ps(_mm512_andnot_ps(set(-0.0f), magnitude), _mm512_and_ps(set(-0.0f), sign));
 }
 // a < b ? x : y; false for NaN.
-inline V if_less(V a, V b, V x, V y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
-inline V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline V if_less(V a, V b, V x, V y) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+inline V round(V x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 // x * 2^n for integral n; subnormal results round once.
 inline V times_power(V x, V n) { return _mm512_scalef_ps(x, n); }
@@ -60,12 +64,16 @@ inline float sum(V x) {
 inline V widen_bf16(__m256i raw) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
 }
-inline V load_bf16(const uint16_t *p) { return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
-inline V load_bf16_n(const uint16_t *p, uint32_t n) { return widen_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
+inline V load_bf16(const uint16_t* p) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline V load_bf16_n(const uint16_t* p, uint32_t n) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
 
 // kLanes values from kLanes/2 bytes of MXFP4, times twice `half_scale`.
-inline V load_mxfp4(const uint8_t *p, V half_scale) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+inline V load_mxfp4(const uint8_t* p, V half_scale) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   const __m128i mask = _mm_set1_epi8(15);
   const __m128i low = _mm_and_si128(bytes, mask);
   const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);

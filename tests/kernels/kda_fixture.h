@@ -16,7 +16,7 @@ struct KdaInputs {
   Grid q, k, v, f, u, b;
   std::vector<float> conv_q, conv_k, conv_v, a_log, dt_bias, o_norm;
 
-  static KdaInputs random(Rng &rng, const KdaShape &s, uint64_t rows) {
+  static KdaInputs random(Rng& rng, const KdaShape& s, uint64_t rows) {
     const uint64_t keys = uint64_t{s.heads} * s.head_k, values = uint64_t{s.heads} * s.head_v;
     KdaInputs in;
     in.shape = s;
@@ -39,13 +39,13 @@ struct KdaInputs {
 // State slots with guards between them.
 class KdaSlots {
  public:
-  KdaSlots(const KdaShape &s, uint32_t n)
+  KdaSlots(const KdaShape& s, uint32_t n)
       : state_(n, uint64_t{s.heads} * s.head_k * s.head_v, 5),
         conv_(n, uint64_t{s.heads} * (2 * s.head_k + s.head_v) * (s.taps - 1), 3) {}
-  Grid &state() { return state_; }
-  Grid &conv() { return conv_; }
-  const Grid &state() const { return state_; }
-  const Grid &conv() const { return conv_; }
+  Grid& state() { return state_; }
+  Grid& conv() { return conv_; }
+  const Grid& state() const { return state_; }
+  const Grid& conv() const { return conv_; }
 
  private:
   Grid state_, conv_;
@@ -59,13 +59,13 @@ struct KdaSeq {
 };
 
 // Runs the sequences in one call and returns their rows one after another.
-inline Grid run_kda(const weft_kernel &kernel, const KdaInputs &in, const std::vector<KdaSeq> &seqs, KdaSlots &slots,
-                    uint32_t chunk = 0, uint32_t threads = 1) {
+inline Grid run_kda(const weft_kernel& kernel, const KdaInputs& in, const std::vector<KdaSeq>& seqs,
+                    KdaSlots& slots, uint32_t chunk = 0, uint32_t threads = 1) {
   Host host(threads);
-  const KdaShape &s = in.shape;
+  const KdaShape& s = in.shape;
   std::vector<uint32_t> start = {0}, context, snap_at;
   std::vector<int32_t> read, write, snap_slot;
-  for (const KdaSeq &seq : seqs) {
+  for (const KdaSeq& seq : seqs) {
     start.push_back(start.back() + seq.n);
     context.push_back(seq.first);
     read.push_back(seq.read);
@@ -73,14 +73,16 @@ inline Grid run_kda(const weft_kernel &kernel, const KdaInputs &in, const std::v
     snap_at.push_back(seq.snap_at);
     snap_slot.push_back(seq.snap_slot);
   }
-  const auto packed = [&](const Grid &all) {
+  const auto packed = [&](const Grid& all) {
     Grid out(start.back(), all.cols(), all.stride() - all.cols());
     for (size_t i = 0; i < seqs.size(); ++i)
       for (uint32_t t = 0; t < seqs[i].n; ++t)
-        for (uint64_t c = 0; c < all.cols(); ++c) out.at(start[i] + t, c) = all.at(seqs[i].first + t, c);
+        for (uint64_t c = 0; c < all.cols(); ++c)
+          out.at(start[i] + t, c) = all.at(seqs[i].first + t, c);
     return out;
   };
-  const Grid q = packed(in.q), k = packed(in.k), v = packed(in.v), f = packed(in.f), u = packed(in.u), b = packed(in.b);
+  const Grid q = packed(in.q), k = packed(in.k), v = packed(in.v), f = packed(in.f),
+             u = packed(in.u), b = packed(in.b);
   Grid y(start.back(), in.v.cols(), 6);
   auto op = make_op<weft_op_kda>(host);
   op.rows = {static_cast<uint32_t>(seqs.size()), start.back(), start.data(), context.data()};
@@ -92,7 +94,8 @@ inline Grid run_kda(const weft_kernel &kernel, const KdaInputs &in, const std::v
   op.bound = s.gate == WEFT_KDA_GATE_BOUNDED ? s.bound : 0;
   op.chunk = chunk;
   op.norm_eps = 1e-5f;
-  op.q = q.data(), op.k = k.data(), op.v = v.data(), op.f = f.data(), op.u = u.data(), op.b = b.data();
+  op.q = q.data(), op.k = k.data(), op.v = v.data(), op.f = f.data(), op.u = u.data(),
+  op.b = b.data();
   op.q_stride = q.stride(), op.k_stride = k.stride(), op.v_stride = v.stride();
   op.f_stride = f.stride(), op.u_stride = u.stride(), op.b_stride = b.stride();
   op.conv_q = in.conv_q.data(), op.conv_k = in.conv_k.data(), op.conv_v = in.conv_v.data();

@@ -1,19 +1,23 @@
-// kda_step and kda_chunk: variants against ref, step against chunk, splits, slots, snapshots, the decay bound.
+// kda_step and kda_chunk: variants against ref, step against chunk, splits, slots, snapshots, the
+// decay bound.
 #include "kda_fixture.h"
 
 namespace kit {
 namespace {
 
-// Outputs are normalised to size one, so absolute and relative error mean the same. A decayed state keeps rounding errors of
-// the last few dozen tokens (each 2^-24 of its size times a dot product over head_k); the norm divides by the size of an
-// output that may be a tenth of its terms. 3e-5 leaves a factor of ten over what random inputs show; the chunk form adds
-// the triangular solve and exponents up to e^40 on both sides of a product.
+// Outputs are normalised to size one, so absolute and relative error mean the same. A decayed state
+// keeps rounding errors of the last few dozen tokens (each 2^-24 of its size times a dot product
+// over head_k); the norm divides by the size of an output that may be a tenth of its terms. 3e-5
+// leaves a factor of ten over what random inputs show; the chunk form adds the triangular solve and
+// exponents up to e^40 on both sides of a product.
 constexpr double kStepTolerance = 3e-5;
 constexpr double kChunkTolerance = 2e-4;
 
-double tolerance(const weft_kernel &k) { return std::string(k.op) == "kda_step" ? kStepTolerance : kChunkTolerance; }
+double tolerance(const weft_kernel& k) {
+  return std::string(k.op) == "kda_step" ? kStepTolerance : kChunkTolerance;
+}
 
-KdaShape random_shape(Rng &rng) {
+KdaShape random_shape(Rng& rng) {
   constexpr uint32_t kDims[] = {1, 5, 8, 16, 17, 24, 40, 65, 72};
   KdaShape s;
   s.heads = 1 + rng.below(3);
@@ -24,14 +28,17 @@ KdaShape random_shape(Rng &rng) {
   return s;
 }
 
-void compare(const weft_kernel &k, uint64_t seed) {
+void compare(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const KdaShape s = random_shape(rng);
-  INFO("heads " << s.heads << " k " << s.head_k << " v " << s.head_v << " taps " << s.taps << " gate " << s.gate);
+  INFO("heads " << s.heads << " k " << s.head_k << " v " << s.head_v << " taps " << s.taps
+                << " gate " << s.gate);
   const KdaInputs in = KdaInputs::random(rng, s, 110);
   const uint32_t chunk = rng.below(129);
   // Fresh, with a snapshot, no rows at all (the state moves from slot 4 to 2), and nothing stored.
-  const std::vector<KdaSeq> seqs = {{0, 1, -1, 0, 0, -1}, {1, 70, 1, 1, 1 + rng.below(70), 3}, {71, 0, 4, 2, 0, -1},
+  const std::vector<KdaSeq> seqs = {{0, 1, -1, 0, 0, -1},
+                                    {1, 70, 1, 1, 1 + rng.below(70), 3},
+                                    {71, 0, 4, 2, 0, -1},
                                     {71, 39, -1, -1, 0, -1}};
   const auto filled = [&] {
     KdaSlots slots(s, 5);
@@ -57,7 +64,8 @@ void compare(const weft_kernel &k, uint64_t seed) {
 
 std::vector<OpCase> kda_cases() { return {{"kda_step", compare}, {"kda_chunk", compare}}; }
 
-TEST_CASE("kda: chunked equals token by token for chunk sizes 1 to 128, both gates, also at the bound") {
+TEST_CASE(
+    "kda: chunked equals token by token for chunk sizes 1 to 128, both gates, also at the bound") {
   const weft_kernel step = find("kda_step", "ref", 0);
   for (const uint32_t mode : {0u, 1u, 2u}) {
     KdaShape s;
@@ -65,10 +73,10 @@ TEST_CASE("kda: chunked equals token by token for chunk sizes 1 to 128, both gat
     Rng rng(20 + mode);
     KdaInputs in = KdaInputs::random(rng, s, 140);
     if (mode == 2)  // strongest decay there is: z so large that the sigmoid is 1 to the last digit
-      for (float &x : in.dt_bias) x = 60;
+      for (float& x : in.dt_bias) x = 60;
     KdaSlots want_slots(s, 1);
     const Grid want = run_kda(step, in, {{0, 140, -1, 0, 0, -1}}, want_slots);
-    for (const weft_kernel &k : runnable("kda_chunk")) {
+    for (const weft_kernel& k : runnable("kda_chunk")) {
       for (uint32_t chunk = 1; chunk <= 128; chunk += chunk < 20 ? 1 : 9) {
         INFO(k.variant << " chunk " << chunk << " mode " << mode);
         KdaSlots slots(s, 1);
@@ -87,7 +95,7 @@ TEST_CASE("kda: a bound far below -5 does not overflow the tiles") {
   const KdaInputs in = KdaInputs::random(rng, s, 40);
   KdaSlots a(s, 1), b(s, 1);
   const Grid want = run_kda(find("kda_step", "ref", 0), in, {{0, 40, -1, 0, 0, -1}}, a);
-  for (const weft_kernel &k : runnable("kda_chunk"))
+  for (const weft_kernel& k : runnable("kda_chunk"))
     CHECK(distance(run_kda(k, in, {{0, 40, -1, 0, 0, -1}}, b), want) < kChunkTolerance);
 }
 
@@ -96,8 +104,8 @@ TEST_CASE("kda: splitting a sequence anywhere changes nothing") {
   s.head_k = 24, s.head_v = 17;
   Rng rng(32);
   const KdaInputs in = KdaInputs::random(rng, s, 33);
-  for (const char *name : {"kda_step", "kda_chunk"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"kda_step", "kda_chunk"})
+    for (const weft_kernel& k : runnable(name)) {
       INFO(k.op << " " << k.variant);
       const bool exact = std::string(name) == "kda_step";
       KdaSlots whole_slots(s, 1);
@@ -115,12 +123,14 @@ TEST_CASE("kda: splitting a sequence anywhere changes nothing") {
     }
 }
 
-TEST_CASE("kda: a snapshot is the state after that many rows, and slots may be read and written in place") {
+TEST_CASE(
+    "kda: a snapshot is the state after that many rows, and slots may be read and written in "
+    "place") {
   KdaShape s;
   Rng rng(33);
   const KdaInputs in = KdaInputs::random(rng, s, 50);
-  for (const char *name : {"kda_step", "kda_chunk"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"kda_step", "kda_chunk"})
+    for (const weft_kernel& k : runnable(name)) {
       INFO(k.op << " " << k.variant);
       for (const uint32_t at : {1u, 2u, 3u, 16u, 37u, 50u}) {
         KdaSlots snap(s, 2), cut(s, 2);
@@ -141,10 +151,11 @@ TEST_CASE("kda: a sequence's bits do not depend on its neighbours or on the thre
   s.heads = 5, s.head_k = 32, s.head_v = 40;
   Rng rng(34);
   const KdaInputs in = KdaInputs::random(rng, s, 96);
-  for (const char *name : {"kda_step", "kda_chunk"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"kda_step", "kda_chunk"})
+    for (const weft_kernel& k : runnable(name)) {
       std::vector<KdaSeq> seqs;
-      for (int32_t i = 0; i < 32; ++i) seqs.push_back({static_cast<uint32_t>(3 * i), 3, -1, i, 0, -1});
+      for (int32_t i = 0; i < 32; ++i)
+        seqs.push_back({static_cast<uint32_t>(3 * i), 3, -1, i, 0, -1});
       KdaSlots slots(s, 32);
       const Grid all = run_kda(k, in, seqs, slots);
       for (const uint32_t threads : {2u, 3u}) {
@@ -165,8 +176,8 @@ TEST_CASE("kda: NaN stays in its head and sequence") {
   Rng rng(35);
   KdaInputs in = KdaInputs::random(rng, s, 20);
   in.q.at(3, 2) = NAN;  // head 0 of the first sequence
-  for (const char *name : {"kda_step", "kda_chunk"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"kda_step", "kda_chunk"})
+    for (const weft_kernel& k : runnable(name)) {
       KdaSlots slots(s, 2);
       const Grid y = run_kda(k, in, {{0, 10, -1, 0, 0, -1}, {10, 10, -1, 1, 0, -1}}, slots);
       CHECK(std::isnan(y.at(3, 0)));

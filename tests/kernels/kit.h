@@ -1,4 +1,5 @@
-// Tools of the kernel tests: a host with its own threads, matrices with guarded surroundings, access to the plugin's table.
+// Tools of the kernel tests: a host with its own threads, matrices with guarded surroundings,
+// access to the plugin's table.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +15,7 @@
 #include "numeric.h"
 #include "weft/kernels.h"
 
-extern "C" const weft_desc *weft_plugin_query_v1(uint32_t host_major, uint32_t host_minor);
+extern "C" const weft_desc* weft_plugin_query_v1(uint32_t host_major, uint32_t host_minor);
 
 namespace kit {
 
@@ -38,7 +39,7 @@ class Rng {
   }
   std::vector<float> vector(size_t n, float low = -1, float high = 1) {
     std::vector<float> out(n);
-    for (float &x : out) x = uniform(low, high);
+    for (float& x : out) x = uniform(low, high);
     return out;
   }
 
@@ -52,24 +53,26 @@ class Host {
   explicit Host(uint32_t threads) : threads_(threads) {
     table_.struct_size = sizeof table_;
     table_.impl = this;
-    table_.threads = [](const weft_host *h) { return static_cast<Host *>(h->impl)->threads_; };
-    table_.run = [](const weft_host *h, void (*fn)(void *, uint32_t, uint32_t), void *ctx, uint32_t parts) {
+    table_.threads = [](const weft_host* h) { return static_cast<Host*>(h->impl)->threads_; };
+    table_.run = [](const weft_host* h, void (*fn)(void*, uint32_t, uint32_t), void* ctx,
+                    uint32_t parts) {
       REQUIRE(parts >= 1);
-      REQUIRE(parts <= static_cast<Host *>(h->impl)->threads_);
+      REQUIRE(parts <= static_cast<Host*>(h->impl)->threads_);
       std::vector<std::thread> others;
       for (uint32_t p = 1; p < parts; ++p) others.emplace_back(fn, ctx, p, parts);
       fn(ctx, 0, parts);
-      for (std::thread &t : others) t.join();
+      for (std::thread& t : others) t.join();
     };
   }
-  const weft_host *table() const { return &table_; }
+  const weft_host* table() const { return &table_; }
 
  private:
   weft_host table_{};
   uint32_t threads_;
 };
 
-// A NaN with a payload that no computation makes: in inputs it shows reads outside a row, in outputs writes.
+// A NaN with a payload that no computation makes: in inputs it shows reads outside a row, in
+// outputs writes.
 inline float sentinel() { return float_of_bits(0x7fc0beefu); }
 inline bool is_sentinel(float x) { return bits_of_float(x) == 0x7fc0beefu; }
 
@@ -78,8 +81,12 @@ class Grid {
  public:
   Grid() = default;
   Grid(uint64_t rows, uint64_t cols, uint64_t gap = 3)
-      : rows_(rows), cols_(cols), stride_(cols + gap), data_(2 * kGuard + rows * (cols + gap), sentinel()) {}
-  static Grid random(Rng &rng, uint64_t rows, uint64_t cols, float low = -1, float high = 1, uint64_t gap = 3) {
+      : rows_(rows),
+        cols_(cols),
+        stride_(cols + gap),
+        data_(2 * kGuard + rows * (cols + gap), sentinel()) {}
+  static Grid random(Rng& rng, uint64_t rows, uint64_t cols, float low = -1, float high = 1,
+                     uint64_t gap = 3) {
     Grid g(rows, cols, gap);
     for (uint64_t r = 0; r < rows; ++r)
       for (uint64_t c = 0; c < cols; ++c) g.at(r, c) = rng.uniform(low, high);
@@ -89,9 +96,9 @@ class Grid {
   uint64_t rows() const { return rows_; }
   uint64_t cols() const { return cols_; }
   uint64_t stride() const { return stride_; }
-  float *data() { return data_.data() + kGuard; }
-  const float *data() const { return data_.data() + kGuard; }
-  float &at(uint64_t r, uint64_t c) { return data()[r * stride_ + c]; }
+  float* data() { return data_.data() + kGuard; }
+  const float* data() const { return data_.data() + kGuard; }
+  float& at(uint64_t r, uint64_t c) { return data()[r * stride_ + c]; }
   float at(uint64_t r, uint64_t c) const { return data()[r * stride_ + c]; }
 
   // Rows [first, first + n) as a grid of their own.
@@ -103,7 +110,8 @@ class Grid {
   }
   bool surroundings_intact() const {
     for (size_t i = 0; i < data_.size(); ++i) {
-      const bool inside = i >= kGuard && i < data_.size() - kGuard && (i - kGuard) % stride_ < cols_;
+      const bool inside =
+          i >= kGuard && i < data_.size() - kGuard && (i - kGuard) % stride_ < cols_;
       if (!inside && !is_sentinel(data_[i])) return false;
     }
     return true;
@@ -115,7 +123,7 @@ class Grid {
   std::vector<float> data_;
 };
 
-inline bool same_bits(const Grid &a, const Grid &b) {
+inline bool same_bits(const Grid& a, const Grid& b) {
   if (a.rows() != b.rows() || a.cols() != b.cols()) return false;
   for (uint64_t r = 0; r < a.rows(); ++r)
     for (uint64_t c = 0; c < a.cols(); ++c)
@@ -123,8 +131,9 @@ inline bool same_bits(const Grid &a, const Grid &b) {
   return true;
 }
 
-// Largest |a - b| / (1 + |b| * relative_share): 0 when equal; infinite when one is NaN and the other is not.
-inline double distance(const Grid &a, const Grid &b, double floor = 1.0) {
+// Largest |a - b| / (1 + |b| * relative_share): 0 when equal; infinite when one is NaN and the
+// other is not.
+inline double distance(const Grid& a, const Grid& b, double floor = 1.0) {
   REQUIRE(a.rows() == b.rows());
   REQUIRE(a.cols() == b.cols());
   double worst = 0;
@@ -139,12 +148,12 @@ inline double distance(const Grid &a, const Grid &b, double floor = 1.0) {
   return worst;
 }
 
-// ---- the plugin -----------------------------------------------------------------------------------------------------
+// ---- the plugin
 
-inline const weft_kernels_v1 &table() {
-  const weft_desc *desc = weft_plugin_query_v1(WEFT_ABI_MAJOR, WEFT_ABI_MINOR);
+inline const weft_kernels_v1& table() {
+  const weft_desc* desc = weft_plugin_query_v1(WEFT_ABI_MAJOR, WEFT_ABI_MINOR);
   REQUIRE(desc != nullptr);
-  return *reinterpret_cast<const weft_kernels_v1 *>(desc->interfaces[0].table);
+  return *reinterpret_cast<const weft_kernels_v1*>(desc->interfaces[0].table);
 }
 
 inline std::vector<weft_kernel> all_kernels() {
@@ -154,34 +163,35 @@ inline std::vector<weft_kernel> all_kernels() {
   return out;
 }
 
-inline weft_kernel find(const std::string &op, const std::string &variant, uint32_t dtype_w) {
-  for (const weft_kernel &k : all_kernels())
+inline weft_kernel find(const std::string& op, const std::string& variant, uint32_t dtype_w) {
+  for (const weft_kernel& k : all_kernels())
     if (op == k.op && variant == k.variant && dtype_w == k.dtype_w) return k;
   FAIL("no kernel " << op << "/" << variant << " for dtype " << dtype_w);
   return {};
 }
-inline weft_kernel ref_of(const weft_kernel &k) { return find(k.op, "ref", k.dtype_w); }
+inline weft_kernel ref_of(const weft_kernel& k) { return find(k.op, "ref", k.dtype_w); }
 
 // Kernels of an op that this machine can run, ref first.
-inline std::vector<weft_kernel> runnable(const std::string &op) {
+inline std::vector<weft_kernel> runnable(const std::string& op) {
   std::vector<weft_kernel> out;
-  for (const weft_kernel &k : all_kernels())
+  for (const weft_kernel& k : all_kernels())
     if (op == k.op && k.score >= 0) out.push_back(k);
   return out;
 }
 
 template <class Op>
-Op make_op(const Host &host) {
+Op make_op(const Host& host) {
   Op op;
-  memset(static_cast<void *>(&op), 0, sizeof op);
+  memset(static_cast<void*>(&op), 0, sizeof op);
   op.head.struct_size = sizeof op;
   op.head.host = host.table();
   return op;
 }
 
-// Plans and launches with a workspace of exactly the planned size, filled with NaN and guarded. Returns launch's status.
+// Plans and launches with a workspace of exactly the planned size, filled with NaN and guarded.
+// Returns launch's status.
 template <class Op>
-weft_status launch(const weft_kernel &k, Op op, weft_err *err = nullptr) {
+weft_status launch(const weft_kernel& k, Op op, weft_err* err = nullptr) {
   weft_err local{};
   local.struct_size = sizeof local;
   if (err == nullptr) err = &local;
@@ -203,7 +213,7 @@ weft_status launch(const weft_kernel &k, Op op, weft_err *err = nullptr) {
 }
 
 template <class Op>
-void must_launch(const weft_kernel &k, const Op &op) {
+void must_launch(const weft_kernel& k, const Op& op) {
   weft_err err{};
   err.struct_size = sizeof err;
   const weft_status status = launch(k, op, &err);
@@ -211,7 +221,7 @@ void must_launch(const weft_kernel &k, const Op &op) {
   REQUIRE(status == WEFT_OK);
 }
 
-// ---- weights --------------------------------------------------------------------------------------------------------
+// ---- weights
 
 // A matrix in one of the weight formats together with its exact values.
 struct Weight {
@@ -220,15 +230,18 @@ struct Weight {
   std::vector<uint8_t> data, scale;
   std::vector<float> value;  // [n, k]
 
-  weft_weight view() const { return {dtype, 0, n, k, data.data(), dtype == WEFT_MXFP4 ? scale.data() : nullptr}; }
+  weft_weight view() const {
+    return {dtype, 0, n, k, data.data(), dtype == WEFT_MXFP4 ? scale.data() : nullptr};
+  }
 };
 
-Weight random_weight(Rng &rng, uint32_t dtype, uint64_t n, uint64_t k);
+Weight random_weight(Rng& rng, uint32_t dtype, uint64_t n, uint64_t k);
 
-// One comparison of a variant with ref on random shapes; every op has one (cases() is checked against the table).
+// One comparison of a variant with ref on random shapes; every op has one (cases() is checked
+// against the table).
 struct OpCase {
-  const char *op;
-  void (*compare)(const weft_kernel &kernel, uint64_t seed);
+  const char* op;
+  void (*compare)(const weft_kernel& kernel, uint64_t seed);
 };
 std::vector<OpCase> row_cases();
 std::vector<OpCase> matmul_cases();

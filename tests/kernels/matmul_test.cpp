@@ -1,4 +1,5 @@
-// gemm, moe and route: formats, agreement with ref, independence of rows and threads, ties and groups.
+// gemm, moe and route: formats, agreement with ref, independence of rows and threads, ties and
+// groups.
 #include <algorithm>
 #include <set>
 
@@ -6,7 +7,7 @@
 
 namespace kit {
 
-Weight random_weight(Rng &rng, uint32_t dtype, uint64_t n, uint64_t k) {
+Weight random_weight(Rng& rng, uint32_t dtype, uint64_t n, uint64_t k) {
   Weight w;
   w.n = n;
   w.k = k;
@@ -16,8 +17,8 @@ Weight random_weight(Rng &rng, uint32_t dtype, uint64_t n, uint64_t k) {
     static constexpr float kMagnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     w.data.resize(n * k / 2);
     w.scale.resize(n * k / 32);
-    for (uint8_t &b : w.data) b = static_cast<uint8_t>(rng.next());
-    for (uint8_t &s : w.scale) s = static_cast<uint8_t>(122 + rng.below(4));
+    for (uint8_t& b : w.data) b = static_cast<uint8_t>(rng.next());
+    for (uint8_t& s : w.scale) s = static_cast<uint8_t>(122 + rng.below(4));
     for (uint64_t i = 0; i < n * k; ++i) {
       const uint8_t code = i % 2 == 0 ? w.data[i / 2] & 15 : w.data[i / 2] >> 4;
       const float magnitude = std::ldexp(kMagnitude[code & 7], w.scale[i / 32] - 127);
@@ -25,7 +26,7 @@ Weight random_weight(Rng &rng, uint32_t dtype, uint64_t n, uint64_t k) {
     }
     return w;
   }
-  for (float &v : w.value) v = rng.uniform();
+  for (float& v : w.value) v = rng.uniform();
   w.data.resize(n * k * (dtype == WEFT_BF16 ? 2 : 4));
   for (uint64_t i = 0; i < n * k; ++i) {
     if (dtype == WEFT_BF16) {
@@ -41,7 +42,8 @@ Weight random_weight(Rng &rng, uint32_t dtype, uint64_t n, uint64_t k) {
 
 namespace {
 
-Grid gemm(const weft_kernel &k, const Grid &x, const Weight &w, uint32_t threads = 1, const Grid *onto = nullptr) {
+Grid gemm(const weft_kernel& k, const Grid& x, const Weight& w, uint32_t threads = 1,
+          const Grid* onto = nullptr) {
   Host host(threads);
   Grid y = onto != nullptr ? *onto : Grid(x.rows(), w.n, 5);
   auto op = make_op<weft_op_gemm>(host);
@@ -58,20 +60,22 @@ Grid gemm(const weft_kernel &k, const Grid &x, const Weight &w, uint32_t threads
   return y;
 }
 
-// |got - exact| <= (terms per lane + lanes' tree + 1) * 2^-24 * sum |x w|: every fused multiply-add and every addition of a
-// partial sum rounds once, and no partial sum exceeds the sum of magnitudes.
-double gemm_bound(const Grid &x, const Weight &w, uint64_t r, uint64_t n) {
+// |got - exact| <= (terms per lane + lanes' tree + 1) * 2^-24 * sum |x w|: every fused multiply-add
+// and every addition of a partial sum rounds once, and no partial sum exceeds the sum of
+// magnitudes.
+double gemm_bound(const Grid& x, const Weight& w, uint64_t r, uint64_t n) {
   double magnitude = 0;
-  for (uint64_t k = 0; k < w.k; ++k) magnitude += std::fabs(static_cast<double>(x.at(r, k)) * w.value[n * w.k + k]);
+  for (uint64_t k = 0; k < w.k; ++k)
+    magnitude += std::fabs(static_cast<double>(x.at(r, k)) * w.value[n * w.k + k]);
   return (static_cast<double>(w.k) / 8 + 6) * 0x1p-24 * magnitude;
 }
 
-uint64_t odd_k(Rng &rng, uint32_t dtype) {
+uint64_t odd_k(Rng& rng, uint32_t dtype) {
   constexpr uint64_t kWidths[] = {1, 5, 8, 15, 16, 17, 33, 100, 129, 260};
   return dtype == WEFT_MXFP4 ? 32 * (1 + rng.below(6)) : kWidths[rng.below(10)];
 }
 
-void compare_gemm(const weft_kernel &k, uint64_t seed) {
+void compare_gemm(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const Weight w = random_weight(rng, k.dtype_w, 1 + rng.below(40), odd_k(rng, k.dtype_w));
   const Grid x = Grid::random(rng, 1 + rng.below(20), w.k);
@@ -79,7 +83,8 @@ void compare_gemm(const weft_kernel &k, uint64_t seed) {
   for (uint64_t r = 0; r < x.rows(); ++r)
     for (uint64_t n = 0; n < w.n; ++n) {
       double exact = 0;
-      for (uint64_t c = 0; c < w.k; ++c) exact += static_cast<double>(x.at(r, c)) * w.value[n * w.k + c];
+      for (uint64_t c = 0; c < w.k; ++c)
+        exact += static_cast<double>(x.at(r, c)) * w.value[n * w.k + c];
       REQUIRE(std::fabs(got.at(r, n) - exact) <= gemm_bound(x, w, r, n) + 1e-30);
     }
   const Grid base = Grid::random(rng, x.rows(), w.n);
@@ -96,7 +101,7 @@ struct Experts {
   std::vector<weft_weight> v1, v2, v3;
 };
 
-Experts random_experts(Rng &rng, uint32_t dtype, uint32_t count, uint64_t width, uint64_t inner) {
+Experts random_experts(Rng& rng, uint32_t dtype, uint32_t count, uint64_t width, uint64_t inner) {
   Experts e;
   for (uint32_t i = 0; i < count; ++i) {
     e.w1.push_back(random_weight(rng, dtype, inner, width));
@@ -117,7 +122,7 @@ struct Routing {
   std::vector<float> w;
 };
 
-Routing random_routing(Rng &rng, uint64_t rows, uint32_t n_experts, uint32_t topk) {
+Routing random_routing(Rng& rng, uint64_t rows, uint32_t n_experts, uint32_t topk) {
   Routing out{topk, {}, rng.vector(rows * topk, 0, 1)};
   for (uint64_t r = 0; r < rows; ++r) {
     std::set<uint16_t> taken;
@@ -129,8 +134,8 @@ Routing random_routing(Rng &rng, uint64_t rows, uint32_t n_experts, uint32_t top
   return out;
 }
 
-Grid moe(const weft_kernel &k, const Grid &x, const Routing &routing, const Experts &e, uint32_t first, uint32_t n_local,
-         uint32_t threads = 1, uint32_t act = WEFT_ACT_SITU) {
+Grid moe(const weft_kernel& k, const Grid& x, const Routing& routing, const Experts& e,
+         uint32_t first, uint32_t n_local, uint32_t threads = 1, uint32_t act = WEFT_ACT_SITU) {
   Host host(threads);
   Grid y(x.rows(), e.v2[0].n, 2);
   auto op = make_op<weft_op_moe>(host);
@@ -155,36 +160,40 @@ Grid moe(const weft_kernel &k, const Grid &x, const Routing &routing, const Expe
   return y;
 }
 
-Routing one_row(const Routing &all, uint64_t r) {
-  const auto part = [&](const auto &v) {
+Routing one_row(const Routing& all, uint64_t r) {
+  const auto part = [&](const auto& v) {
     return std::remove_cvref_t<decltype(v)>(v.begin() + static_cast<long>(r * all.topk),
                                             v.begin() + static_cast<long>((r + 1) * all.topk));
   };
   return {all.topk, part(all.id), part(all.w)};
 }
 
-// Inputs of size 1 through two matrices whose sums have at most 96 terms of size <= 1: outputs are of size sqrt(96) and the
-// worst relative error of a sum is 20 * 2^-24 of the magnitudes; two of them in a row stay below 2e-5 of the largest output.
+// Inputs of size 1 through two matrices whose sums have at most 96 terms of size <= 1: outputs are
+// of size sqrt(96) and the worst relative error of a sum is 20 * 2^-24 of the magnitudes; two of
+// them in a row stay below 2e-5 of the largest output.
 constexpr double kMoeTolerance = 2e-5;
 
-double scaled_distance(const Grid &got, const Grid &want) {
+double scaled_distance(const Grid& got, const Grid& want) {
   double largest = 1e-30;
   for (uint64_t r = 0; r < want.rows(); ++r)
-    for (uint64_t c = 0; c < want.cols(); ++c) largest = std::fmax(largest, std::fabs(want.at(r, c)));
+    for (uint64_t c = 0; c < want.cols(); ++c)
+      largest = std::fmax(largest, std::fabs(want.at(r, c)));
   return distance(got, want, largest);
 }
 
-void compare_moe(const weft_kernel &k, uint64_t seed) {
+void compare_moe(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const bool quantised = k.dtype_w == WEFT_MXFP4;
-  const uint64_t width = quantised ? 64 : 19 + rng.below(30), inner = quantised ? 96 : 9 + rng.below(40);
+  const uint64_t width = quantised ? 64 : 19 + rng.below(30),
+                 inner = quantised ? 96 : 9 + rng.below(40);
   const uint32_t n_experts = 3 + rng.below(5);
   const Experts e = random_experts(rng, k.dtype_w, n_experts, width, inner);
   const Grid x = Grid::random(rng, 1 + rng.below(24), width);
   const Routing routing = random_routing(rng, x.rows(), n_experts, 1 + rng.below(n_experts));
   for (const uint32_t act : {uint32_t{WEFT_ACT_SILU}, uint32_t{WEFT_ACT_SITU}}) {
     const Grid got = moe(k, x, routing, e, 0, n_experts, 1, act);
-    CHECK(scaled_distance(got, moe(ref_of(k), x, routing, e, 0, n_experts, 1, act)) < kMoeTolerance);
+    CHECK(scaled_distance(got, moe(ref_of(k), x, routing, e, 0, n_experts, 1, act)) <
+          kMoeTolerance);
     CHECK(same_bits(moe(k, x, routing, e, 0, n_experts, 3, act), got));
   }
 }
@@ -194,10 +203,12 @@ struct Routed {
   std::vector<float> w;
 };
 
-Routed route(const weft_kernel &k, const Grid &logits, uint32_t topk, uint32_t kind, const std::vector<float> &bias,
-             uint32_t n_groups = 1, uint32_t group_topk = 1, uint32_t renorm = 1, float scale = 1) {
+Routed route(const weft_kernel& k, const Grid& logits, uint32_t topk, uint32_t kind,
+             const std::vector<float>& bias, uint32_t n_groups = 1, uint32_t group_topk = 1,
+             uint32_t renorm = 1, float scale = 1) {
   Host host(2);
-  Routed out{std::vector<uint16_t>(logits.rows() * topk, 60000), std::vector<float>(logits.rows() * topk, sentinel())};
+  Routed out{std::vector<uint16_t>(logits.rows() * topk, 60000),
+             std::vector<float>(logits.rows() * topk, sentinel())};
   auto op = make_op<weft_op_route>(host);
   op.n_rows = static_cast<uint32_t>(logits.rows());
   op.n_experts = static_cast<uint32_t>(logits.cols());
@@ -216,7 +227,7 @@ Routed route(const weft_kernel &k, const Grid &logits, uint32_t topk, uint32_t k
   return out;
 }
 
-void compare_route(const weft_kernel &k, uint64_t seed) {
+void compare_route(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = 1 + rng.below(40), topk = 1 + rng.below(n);
   const Grid logits = Grid::random(rng, 3, n, -4, 4);
@@ -237,7 +248,9 @@ void compare_route(const weft_kernel &k, uint64_t seed) {
         const uint32_t id = got.id[r * topk + j];
         CHECK(chosen.insert(id).second);
         CHECK(got.w[r * topk + j] == doctest::Approx(score(id)).epsilon(1e-6));
-        if (j > 0) CHECK(score(id) + bias[id] <= score(got.id[r * topk + j - 1]) + bias[got.id[r * topk + j - 1]] + 1e-6);
+        if (j > 0)
+          CHECK(score(id) + bias[id] <=
+                score(got.id[r * topk + j - 1]) + bias[got.id[r * topk + j - 1]] + 1e-6);
       }
       for (uint32_t e = 0; e < n; ++e) {
         const uint32_t last = got.id[r * topk + topk - 1];
@@ -249,10 +262,12 @@ void compare_route(const weft_kernel &k, uint64_t seed) {
 
 }  // namespace
 
-std::vector<OpCase> matmul_cases() { return {{"gemm", compare_gemm}, {"moe", compare_moe}, {"route", compare_route}}; }
+std::vector<OpCase> matmul_cases() {
+  return {{"gemm", compare_gemm}, {"moe", compare_moe}, {"route", compare_route}};
+}
 
 TEST_CASE("gemm: a row's bits do not depend on the batch or the threads") {
-  for (const weft_kernel &k : runnable("gemm")) {
+  for (const weft_kernel& k : runnable("gemm")) {
     INFO(k.variant << " " << k.dtype_w);
     Rng rng(5);
     const uint64_t width = k.dtype_w == WEFT_MXFP4 ? 1056 : 1061;  // several blocks of K
@@ -263,7 +278,8 @@ TEST_CASE("gemm: a row's bits do not depend on the batch or the threads") {
     CHECK(same_bits(gemm(k, x.slice(0, 7), w, 3), all.slice(0, 7)));
     CHECK(same_bits(gemm(k, x.slice(25, 7), w), all.slice(25, 7)));
     CHECK(same_bits(gemm(k, x.slice(0, 32), w, 2), all.slice(0, 32)));
-    for (const uint64_t r : {0u, 4u, 31u, 70u}) CHECK(same_bits(gemm(k, x.slice(r, 1), w, 2), all.slice(r, 1)));
+    for (const uint64_t r : {0u, 4u, 31u, 70u})
+      CHECK(same_bits(gemm(k, x.slice(r, 1), w, 2), all.slice(r, 1)));
     CHECK(distance(all, gemm(ref_of(k), x, w), 1e3) < 1e-5);
   }
 }
@@ -280,10 +296,11 @@ TEST_CASE("gemm: mxfp4 decodes by position") {
   Grid x(64, 64);
   for (uint64_t i = 0; i < 64; ++i)
     for (uint64_t j = 0; j < 64; ++j) x.at(i, j) = i == j ? 1.0f : 0.0f;
-  for (const weft_kernel &k : runnable("gemm")) {
+  for (const weft_kernel& k : runnable("gemm")) {
     if (k.dtype_w != WEFT_MXFP4) continue;
     INFO(k.variant);
-    for (const uint64_t rows : {1u, 64u}) {  // below and above the size from which panels are decoded once
+    for (const uint64_t rows :
+         {1u, 64u}) {  // below and above the size from which panels are decoded once
       for (uint64_t first = 0; first < 64; first += rows) {
         const Grid y = gemm(k, x.slice(first, rows), w);
         for (uint64_t r = 0; r < rows; ++r)
@@ -291,7 +308,8 @@ TEST_CASE("gemm: mxfp4 decodes by position") {
             const uint64_t column = first + r;
             const uint8_t byte = w.data[n * 32 + column / 2];
             const int code = column % 2 == 0 ? byte & 15 : byte >> 4;
-            const double value = std::ldexp(kMagnitude[code & 7], w.scale[n * 2 + column / 32] - 127);
+            const double value =
+                std::ldexp(kMagnitude[code & 7], w.scale[n * 2 + column / 32] - 127);
             REQUIRE(y.at(r, n) == (code >= 8 ? -value : value));
           }
       }
@@ -306,7 +324,7 @@ TEST_CASE("gemm: mxfp4 decodes by position") {
 }
 
 TEST_CASE("gemm: NaN and infinity stay in their row") {
-  for (const weft_kernel &k : runnable("gemm")) {
+  for (const weft_kernel& k : runnable("gemm")) {
     Rng rng(6);
     const Weight w = random_weight(rng, k.dtype_w, 11, 96);
     Grid x = Grid::random(rng, 6, 96);
@@ -322,7 +340,7 @@ TEST_CASE("gemm: NaN and infinity stay in their row") {
 }
 
 TEST_CASE("moe: expert ranges add up, and a row does not depend on the batch") {
-  for (const weft_kernel &k : runnable("moe")) {
+  for (const weft_kernel& k : runnable("moe")) {
     INFO(k.variant << " " << k.dtype_w);
     Rng rng(8);
     const uint32_t n = 7;
@@ -330,7 +348,8 @@ TEST_CASE("moe: expert ranges add up, and a row does not depend on the batch") {
     const Grid x = Grid::random(rng, 32, 64);
     const Routing routing = random_routing(rng, 32, n, 3);
     const Grid all = moe(k, x, routing, e, 0, n);
-    for (const uint32_t threads : {2u, 3u}) CHECK(same_bits(moe(k, x, routing, e, 0, n, threads), all));
+    for (const uint32_t threads : {2u, 3u})
+      CHECK(same_bits(moe(k, x, routing, e, 0, n, threads), all));
     for (const uint64_t r : {0u, 13u, 31u})
       CHECK(same_bits(moe(k, x.slice(r, 1), one_row(routing, r), e, 0, n, 2), all.slice(r, 1)));
     const Grid low = moe(k, x, routing, e, 0, 3), high = moe(k, x, routing, e, 3, 4);
@@ -348,10 +367,11 @@ TEST_CASE("moe: expert ranges add up, and a row does not depend on the batch") {
 }
 
 TEST_CASE("route: ties go to the lower index, groups limit the choice, renormalisation and scale") {
-  for (const weft_kernel &k : runnable("route")) {
+  for (const weft_kernel& k : runnable("route")) {
     Grid same(1, 9);
     for (uint64_t e = 0; e < 9; ++e) same.at(0, e) = 0.25f;
-    CHECK(route(k, same, 9, WEFT_ROUTE_SIGMOID, {}).id == std::vector<uint16_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(route(k, same, 9, WEFT_ROUTE_SIGMOID, {}).id ==
+          std::vector<uint16_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
     const Routed scaled = route(k, same, 4, WEFT_ROUTE_SIGMOID, {}, 1, 1, 1, 2.5f);
     for (const float w : scaled.w) CHECK(w == doctest::Approx(2.5 / 4));
     // Three groups of three. The best single expert sits in the group with the smallest pair.
@@ -370,7 +390,8 @@ TEST_CASE("route: ties go to the lower index, groups limit the choice, renormali
     CHECK(biased.w[0] == doctest::Approx(1 / (1 + std::exp(5.0))));
     // NaN never wins and no expert is chosen twice.
     l.at(0, 3) = NAN;
-    CHECK(route(k, l, 9, WEFT_ROUTE_SIGMOID, {}).id == std::vector<uint16_t>{7, 0, 1, 6, 2, 4, 5, 8, 3});
+    CHECK(route(k, l, 9, WEFT_ROUTE_SIGMOID, {}).id ==
+          std::vector<uint16_t>{7, 0, 1, 6, 2, 4, 5, 8, 3});
   }
 }
 

@@ -19,15 +19,17 @@ struct MlaCache {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> table;
 
-  MlaCache(Rng &rng, const MlaShape &s, uint32_t page_dtype, uint32_t n_seqs, uint32_t tokens)
+  MlaCache(Rng& rng, const MlaShape& s, uint32_t page_dtype, uint32_t n_seqs, uint32_t tokens)
       : shape(s), dtype(page_dtype), per_seq((tokens + s.page_tokens - 1) / s.page_tokens) {
     page_stride = uint64_t{s.latent + s.tail} * s.page_tokens * bytes_of(dtype) + 32;
     bytes.assign((n_seqs * per_seq) * page_stride, 0xee);
     for (uint32_t i = 0; i < n_seqs * per_seq; ++i) table.push_back(static_cast<int32_t>(i));
-    for (size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[rng.below(static_cast<uint32_t>(i))]);
+    for (size_t i = table.size(); i > 1; --i)
+      std::swap(table[i - 1], table[rng.below(static_cast<uint32_t>(i))]);
   }
   weft_mla_pages view() {
-    return {bytes.data(), page_stride, shape.page_tokens, dtype, shape.latent, shape.tail, table.data(), per_seq};
+    return {bytes.data(), page_stride, shape.page_tokens, dtype,
+            shape.latent, shape.tail,  table.data(),      per_seq};
   }
   bool gaps_intact() const {
     const uint64_t used = page_stride - 32;
@@ -48,7 +50,8 @@ struct MlaBatch {
   }
 };
 
-inline uint32_t mla_store(const weft_kernel &k, const Grid &x, const std::vector<float> &w, const MlaBatch &batch, MlaCache &cache) {
+inline uint32_t mla_store(const weft_kernel& k, const Grid& x, const std::vector<float>& w,
+                          const MlaBatch& batch, MlaCache& cache) {
   Host host(1);
   uint32_t err = 0;
   auto op = make_op<weft_op_mla_store>(host);
@@ -64,10 +67,11 @@ inline uint32_t mla_store(const weft_kernel &k, const Grid &x, const std::vector
   return err;
 }
 
-inline Grid mla_attend(const weft_kernel &k, const Grid &q, const Weight &kv_b, const Grid *u, const MlaBatch &batch, MlaCache &cache,
-            uint32_t threads = 1, uint32_t *err = nullptr) {
+inline Grid mla_attend(const weft_kernel& k, const Grid& q, const Weight& kv_b, const Grid* u,
+                       const MlaBatch& batch, MlaCache& cache, uint32_t threads = 1,
+                       uint32_t* err = nullptr) {
   Host host(threads);
-  const MlaShape &s = cache.shape;
+  const MlaShape& s = cache.shape;
   Grid y(q.rows(), uint64_t{s.heads} * s.v_dim, 4);
   auto op = make_op<weft_op_mla>(host);
   op.head.err = err;

@@ -1,4 +1,5 @@
-// mla_store, mla_decode, mla_prefill: variants against ref, absorbed against expanded, splits, pages.
+// mla_store, mla_decode, mla_prefill: variants against ref, absorbed against expanded, splits,
+// pages.
 #include "mla_fixture.h"
 
 namespace kit {
@@ -8,7 +9,7 @@ using Shape = MlaShape;
 using Cache = MlaCache;
 using Batch = MlaBatch;
 
-Shape random_shape(Rng &rng, bool quantised_b) {
+Shape random_shape(Rng& rng, bool quantised_b) {
   constexpr uint32_t kDims[] = {1, 7, 8, 16, 17, 33};
   Shape s;
   s.heads = 1 + rng.below(20);
@@ -20,7 +21,7 @@ Shape random_shape(Rng &rng, bool quantised_b) {
   return s;
 }
 
-void compare_store(const weft_kernel &k, uint64_t seed) {
+void compare_store(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const Shape s = random_shape(rng, false);
   Batch batch;
@@ -33,39 +34,46 @@ void compare_store(const weft_kernel &k, uint64_t seed) {
   for (uint32_t seq = 0; seq < 2; ++seq)
     for (uint32_t r = batch.start[seq]; r < batch.start[seq + 1]; ++r) {
       const uint32_t t = batch.context[seq] + r - batch.start[seq];
-      const uint8_t *row = cache.bytes.data() +
-                           static_cast<uint64_t>(cache.table[seq * cache.per_seq + t / s.page_tokens]) * cache.page_stride +
-                           t % s.page_tokens * (s.latent + s.tail) * bytes_of(k.dtype_w);
+      const uint8_t* row =
+          cache.bytes.data() +
+          static_cast<uint64_t>(cache.table[seq * cache.per_seq + t / s.page_tokens]) *
+              cache.page_stride +
+          t % s.page_tokens * (s.latent + s.tail) * bytes_of(k.dtype_w);
       double squares = 0;
-      for (uint32_t c = 0; c < s.latent; ++c) squares += static_cast<double>(x.at(r, c)) * x.at(r, c);
+      for (uint32_t c = 0; c < s.latent; ++c)
+        squares += static_cast<double>(x.at(r, c)) * x.at(r, c);
       for (uint32_t c = 0; c < s.latent + s.tail; ++c) {
         double want = x.at(r, c);
         if (c < s.latent) want *= w[c] / std::sqrt(squares / s.latent + 1e-6);
-        const double share = k.dtype_w == WEFT_F32 ? 0x1p-22 : k.dtype_w == WEFT_BF16 ? 0x1p-8 : 0x1p-4;
+        const double share = k.dtype_w == WEFT_F32    ? 0x1p-22
+                             : k.dtype_w == WEFT_BF16 ? 0x1p-8
+                                                      : 0x1p-4;
         const float value = weft::kernels_cpu::plain_value(row, k.dtype_w, c);
-        REQUIRE(std::fabs(value - want) <= std::fabs(want) * share + (k.dtype_w == WEFT_F8E4M3 ? 0x1p-10 : 1e-30));
+        REQUIRE(std::fabs(value - want) <=
+                std::fabs(want) * share + (k.dtype_w == WEFT_F8E4M3 ? 0x1p-10 : 1e-30));
       }
     }
 }
 
-// Scores are sums of at most 80 products of size <= 4, values of size <= 3: a score error of 80/8 * 2^-24 * 200 = 1e-4 would
-// be the worst case and shifts a weight by as much; random signs keep it a hundred times smaller.
+// Scores are sums of at most 80 products of size <= 4, values of size <= 3: a score error of 80/8 *
+// 2^-24 * 200 = 1e-4 would be the worst case and shifts a weight by as much; random signs keep it a
+// hundred times smaller.
 constexpr double kTolerance = 2e-5;
 
-void compare_attend(const weft_kernel &k, uint64_t seed) {
+void compare_attend(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t b_dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_MXFP4};
   const uint32_t b_dtype = b_dtypes[rng.below(3)];
   const Shape s = random_shape(rng, b_dtype == WEFT_MXFP4);
-  INFO("heads " << s.heads << " nope " << s.nope << " v " << s.v_dim << " latent " << s.latent << " tail " << s.tail
-                << " page " << s.page_tokens << " kv_b " << b_dtype);
+  INFO("heads " << s.heads << " nope " << s.nope << " v " << s.v_dim << " latent " << s.latent
+                << " tail " << s.tail << " page " << s.page_tokens << " kv_b " << b_dtype);
   Batch all;
   all.add(0, 75);
   all.add(0, 3);
   all.add(0, 34);
   Cache cache(rng, s, k.dtype_w, 3, 75);
-  mla_store(find("mla_store", "ref", k.dtype_w), Grid::random(rng, 112, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
-        all, cache);
+  mla_store(find("mla_store", "ref", k.dtype_w), Grid::random(rng, 112, s.latent + s.tail, -2, 2),
+            rng.vector(s.latent, 0.5f, 1.5f), all, cache);
   Batch batch;  // the last rows of each
   batch.add(40, 35);
   batch.add(0, 3);
@@ -76,13 +84,16 @@ void compare_attend(const weft_kernel &k, uint64_t seed) {
   const Grid got = mla_attend(k, q, kv_b, &u, batch, cache);
   CHECK(distance(got, mla_attend(ref_of(k), q, kv_b, &u, batch, cache)) < kTolerance);
   CHECK(same_bits(mla_attend(k, q, kv_b, &u, batch, cache, 3), got));
-  CHECK(distance(mla_attend(k, q, kv_b, nullptr, batch, cache), mla_attend(ref_of(k), q, kv_b, nullptr, batch, cache)) < kTolerance);
+  CHECK(distance(mla_attend(k, q, kv_b, nullptr, batch, cache),
+                 mla_attend(ref_of(k), q, kv_b, nullptr, batch, cache)) < kTolerance);
 }
 
 }  // namespace
 
 std::vector<OpCase> mla_cases() {
-  return {{"mla_store", compare_store}, {"mla_decode", compare_attend}, {"mla_prefill", compare_attend}};
+  return {{"mla_store", compare_store},
+          {"mla_decode", compare_attend},
+          {"mla_prefill", compare_attend}};
 }
 
 TEST_CASE("mla: absorbed and expanded forms agree, and calls may split a sequence anywhere") {
@@ -92,13 +103,14 @@ TEST_CASE("mla: absorbed and expanded forms agree, and calls may split a sequenc
   Cache cache(rng, s, WEFT_BF16, 1, 70);
   Batch all;
   all.add(0, 70);
-  mla_store(find("mla_store", "ref", WEFT_BF16), Grid::random(rng, 70, s.latent + s.tail, -2, 2), rng.vector(s.latent, 0.5f, 1.5f),
-        all, cache);
-  const Weight kv_b = random_weight(rng, WEFT_BF16, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
+  mla_store(find("mla_store", "ref", WEFT_BF16), Grid::random(rng, 70, s.latent + s.tail, -2, 2),
+            rng.vector(s.latent, 0.5f, 1.5f), all, cache);
+  const Weight kv_b =
+      random_weight(rng, WEFT_BF16, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 70, uint64_t{s.heads} * (s.nope + s.tail));
   const Grid want = mla_attend(find("mla_decode", "ref", WEFT_BF16), q, kv_b, nullptr, all, cache);
-  for (const char *name : {"mla_decode", "mla_prefill"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"mla_decode", "mla_prefill"})
+    for (const weft_kernel& k : runnable(name)) {
       if (k.dtype_w != WEFT_BF16) continue;
       INFO(k.op << " " << k.variant);
       const Grid whole = mla_attend(k, q, kv_b, nullptr, all, cache);
@@ -107,8 +119,10 @@ TEST_CASE("mla: absorbed and expanded forms agree, and calls may split a sequenc
         Batch head, tail;
         head.add(0, cut);
         tail.add(cut, 70 - cut);
-        CHECK(same_bits(mla_attend(k, q.slice(0, cut), kv_b, nullptr, head, cache), whole.slice(0, cut)));
-        CHECK(same_bits(mla_attend(k, q.slice(cut, 70 - cut), kv_b, nullptr, tail, cache), whole.slice(cut, 70 - cut)));
+        CHECK(same_bits(mla_attend(k, q.slice(0, cut), kv_b, nullptr, head, cache),
+                        whole.slice(0, cut)));
+        CHECK(same_bits(mla_attend(k, q.slice(cut, 70 - cut), kv_b, nullptr, tail, cache),
+                        whole.slice(cut, 70 - cut)));
       }
     }
 }
@@ -120,20 +134,25 @@ TEST_CASE("mla: a row's bits do not depend on the batch or the threads") {
   Cache cache(rng, s, WEFT_F32, 32, 48);
   Batch all, last;
   for (uint32_t i = 0; i < 32; ++i) all.add(0, 48), last.add(10 + i, 1);
-  mla_store(find("mla_store", "ref", WEFT_F32), Grid::random(rng, 32 * 48, s.latent + s.tail), rng.vector(s.latent), all, cache);
-  const Weight kv_b = random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
+  mla_store(find("mla_store", "ref", WEFT_F32), Grid::random(rng, 32 * 48, s.latent + s.tail),
+            rng.vector(s.latent), all, cache);
+  const Weight kv_b =
+      random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 32, uint64_t{s.heads} * (s.nope + s.tail));
-  for (const char *name : {"mla_decode", "mla_prefill"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"mla_decode", "mla_prefill"})
+    for (const weft_kernel& k : runnable(name)) {
       if (k.dtype_w != WEFT_F32) continue;
       const Grid whole = mla_attend(k, q, kv_b, nullptr, last, cache);
-      for (const uint32_t threads : {2u, 3u}) CHECK(same_bits(mla_attend(k, q, kv_b, nullptr, last, cache, threads), whole));
+      for (const uint32_t threads : {2u, 3u})
+        CHECK(same_bits(mla_attend(k, q, kv_b, nullptr, last, cache, threads), whole));
       for (const uint32_t i : {0u, 6u, 31u}) {
         Batch one;
         one.add(10 + i, 1);
         Cache alone = cache;
-        alone.table.assign(cache.table.begin() + i * cache.per_seq, cache.table.begin() + (i + 1) * cache.per_seq);
-        CHECK(same_bits(mla_attend(k, q.slice(i, 1), kv_b, nullptr, one, alone, 3), whole.slice(i, 1)));
+        alone.table.assign(cache.table.begin() + i * cache.per_seq,
+                           cache.table.begin() + (i + 1) * cache.per_seq);
+        CHECK(same_bits(mla_attend(k, q.slice(i, 1), kv_b, nullptr, one, alone, 3),
+                        whole.slice(i, 1)));
       }
     }
 }
@@ -148,10 +167,11 @@ TEST_CASE("mla: causal, missing pages raise the bad-index bit, NaN is visible") 
   x.at(20, 1) = NAN;
   const auto w = rng.vector(s.latent, 0.5f, 1.5f);
   mla_store(find("mla_store", "ref", WEFT_F32), x, w, all, cache);
-  const Weight kv_b = random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
+  const Weight kv_b =
+      random_weight(rng, WEFT_F32, uint64_t{s.heads} * (s.nope + s.v_dim), s.latent);
   const Grid q = Grid::random(rng, 40, uint64_t{s.heads} * (s.nope + s.tail));
-  for (const char *name : {"mla_decode", "mla_prefill"})
-    for (const weft_kernel &k : runnable(name)) {
+  for (const char* name : {"mla_decode", "mla_prefill"})
+    for (const weft_kernel& k : runnable(name)) {
       if (k.dtype_w != WEFT_F32) continue;
       INFO(k.op << " " << k.variant);
       const Grid y = mla_attend(k, q, kv_b, nullptr, all, cache);
@@ -188,7 +208,8 @@ TEST_CASE("f8e4m3 and bf16: rounding and limits") {
   CHECK(std::isnan(float_of_f8e4m3(f8e4m3_of_float(NAN))));
   // Between neighbours the nearer wins, in the middle the even code.
   for (uint32_t i = 0; i < 0x7e; ++i) {
-    const float low = float_of_f8e4m3(static_cast<uint8_t>(i)), high = float_of_f8e4m3(static_cast<uint8_t>(i + 1));
+    const float low = float_of_f8e4m3(static_cast<uint8_t>(i)),
+                high = float_of_f8e4m3(static_cast<uint8_t>(i + 1));
     const float middle = (low + high) / 2;
     CHECK(f8e4m3_of_float(middle) == (i % 2 == 0 ? i : i + 1));
     CHECK(f8e4m3_of_float(std::nextafter(middle, 0.0f)) == i);

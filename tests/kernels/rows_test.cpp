@@ -5,12 +5,13 @@ namespace kit {
 namespace {
 
 // Column counts around the vector widths, and one that is long.
-uint32_t odd_width(Rng &rng) {
+uint32_t odd_width(Rng& rng) {
   constexpr uint32_t kWidths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 130, 513};
   return kWidths[rng.below(sizeof kWidths / sizeof kWidths[0])];
 }
 
-Grid embed(const weft_kernel &k, const std::vector<int32_t> &ids, const Weight &table, uint32_t *err) {
+Grid embed(const weft_kernel& k, const std::vector<int32_t>& ids, const Weight& table,
+           uint32_t* err) {
   Host host(1);
   Grid y(ids.size(), table.k);
   auto op = make_op<weft_op_embed>(host);
@@ -25,19 +26,21 @@ Grid embed(const weft_kernel &k, const std::vector<int32_t> &ids, const Weight &
   return y;
 }
 
-void compare_embed(const weft_kernel &k, uint64_t seed) {
+void compare_embed(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const Weight table = random_weight(rng, k.dtype_w, 1 + rng.below(9), odd_width(rng));
   std::vector<int32_t> ids(1 + rng.below(6));
-  for (int32_t &id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint32_t>(table.n)));
+  for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint32_t>(table.n)));
   uint32_t err = 0;
   const Grid y = embed(k, ids, table, &err);
   CHECK(err == 0);
   for (size_t r = 0; r < ids.size(); ++r)
-    for (uint64_t c = 0; c < table.k; ++c) CHECK(y.at(r, c) == table.value[static_cast<uint64_t>(ids[r]) * table.k + c]);
+    for (uint64_t c = 0; c < table.k; ++c)
+      CHECK(y.at(r, c) == table.value[static_cast<uint64_t>(ids[r]) * table.k + c]);
 }
 
-Grid norm(const weft_kernel &k, const Grid &x, const std::vector<float> &w, uint32_t threads = 1, bool in_place = false) {
+Grid norm(const weft_kernel& k, const Grid& x, const std::vector<float>& w, uint32_t threads = 1,
+          bool in_place = false) {
   Host host(threads);
   Grid y = in_place ? x : Grid(x.rows(), x.cols(), 5);
   auto op = make_op<weft_op_norm>(host);
@@ -54,11 +57,12 @@ Grid norm(const weft_kernel &k, const Grid &x, const std::vector<float> &w, uint
   return y;
 }
 
-// The sum of squares has only positive terms, so its relative error stays below (n/lanes + 5) * 2^-24; the root halves it
-// and three roundings follow. 513 columns in 8 lanes: 40 * 2^-24 / 2 + 3 * 2^-24 < 1.5e-6.
+// The sum of squares has only positive terms, so its relative error stays below (n/lanes + 5) *
+// 2^-24; the root halves it and three roundings follow. 513 columns in 8 lanes: 40 * 2^-24 / 2 + 3
+// * 2^-24 < 1.5e-6.
 constexpr double kNormTolerance = 1.5e-6;
 
-void compare_norm(const weft_kernel &k, uint64_t seed) {
+void compare_norm(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng);
   const Grid x = Grid::random(rng, 1 + rng.below(40), n, -3, 3);
@@ -71,7 +75,8 @@ void compare_norm(const weft_kernel &k, uint64_t seed) {
   CHECK(same_bits(norm(k, x.slice(x.rows() - 1, 1), w), got.slice(x.rows() - 1, 1)));
 }
 
-Grid glu(const weft_kernel &k, const Grid &gate, const Grid &up, uint32_t act, float up_beta, uint32_t threads = 1) {
+Grid glu(const weft_kernel& k, const Grid& gate, const Grid& up, uint32_t act, float up_beta,
+         uint32_t threads = 1) {
   Host host(threads);
   Grid y(gate.rows(), gate.cols(), 1);
   auto op = make_op<weft_op_glu>(host);
@@ -91,10 +96,11 @@ Grid glu(const weft_kernel &k, const Grid &gate, const Grid &up, uint32_t act, f
   return y;
 }
 
-// Two tanh (2^-21 each), one sigmoid (2^-21) and five roundings: below 2e-6 relative, wherever the result is not tiny.
+// Two tanh (2^-21 each), one sigmoid (2^-21) and five roundings: below 2e-6 relative, wherever the
+// result is not tiny.
 constexpr double kGluTolerance = 2e-6;
 
-void compare_glu(const weft_kernel &k, uint64_t seed) {
+void compare_glu(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng), rows = 1 + rng.below(5);
   const Grid gate = Grid::random(rng, rows, n, -40, 40), up = Grid::random(rng, rows, n, -60, 60);
@@ -106,7 +112,7 @@ void compare_glu(const weft_kernel &k, uint64_t seed) {
     }
 }
 
-Grid gate(const weft_kernel &k, const Grid &x, const Grid &u) {
+Grid gate(const weft_kernel& k, const Grid& x, const Grid& u) {
   Host host(2);
   Grid y(x.rows(), x.cols(), 2);
   auto op = make_op<weft_op_gate>(host);
@@ -123,14 +129,14 @@ Grid gate(const weft_kernel &k, const Grid &x, const Grid &u) {
   return y;
 }
 
-void compare_gate(const weft_kernel &k, uint64_t seed) {
+void compare_gate(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng);
   const Grid x = Grid::random(rng, 3, n), u = Grid::random(rng, 3, n, -80, 80);
   CHECK(distance(gate(k, x, u), gate(ref_of(k), x, u), 1e-36) < 1e-6);
 }
 
-void compare_add(const weft_kernel &k, uint64_t seed) {
+void compare_add(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng);
   const Grid a = Grid::random(rng, 4, n), b = Grid::random(rng, 4, n);
@@ -151,7 +157,7 @@ void compare_add(const weft_kernel &k, uint64_t seed) {
     for (uint64_t c = 0; c < n; ++c) CHECK(y.at(r, c) == a.at(r, c) + b.at(r, c));
 }
 
-void compare_gather(const weft_kernel &k, uint64_t seed) {
+void compare_gather(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng);
   const bool scatters = std::string(k.op) == "scatter";
@@ -170,12 +176,13 @@ void compare_gather(const weft_kernel &k, uint64_t seed) {
   must_launch(k, op);
   CHECK(y.surroundings_intact());
   for (uint64_t i = 0; i < 3; ++i)
-    for (uint64_t c = 0; c < n; ++c) CHECK(y.at(scatters ? row[i] : i, c) == x.at(scatters ? i : row[i], c));
+    for (uint64_t c = 0; c < n; ++c)
+      CHECK(y.at(scatters ? row[i] : i, c) == x.at(scatters ? i : row[i], c));
   if (scatters) CHECK(is_sentinel(y.at(1, 0)));
 }
 
-Grid attnres(const weft_kernel &k, const Grid &blocks, const Grid &prefix, const std::vector<float> &q,
-             const std::vector<float> *norm_w, uint32_t threads = 1) {
+Grid attnres(const weft_kernel& k, const Grid& blocks, const Grid& prefix,
+             const std::vector<float>& q, const std::vector<float>* norm_w, uint32_t threads = 1) {
   Host host(threads);
   const uint64_t rows = prefix.rows();
   Grid y(rows, prefix.cols(), 7);
@@ -198,16 +205,18 @@ Grid attnres(const weft_kernel &k, const Grid &blocks, const Grid &prefix, const
   return y;
 }
 
-void compare_attnres(const weft_kernel &k, uint64_t seed) {
+void compare_attnres(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const uint32_t n = odd_width(rng), rows = 1 + rng.below(4);
   for (uint32_t blocks = 0; blocks <= 9; ++blocks) {
-    const Grid b = Grid::random(rng, uint64_t{blocks} * rows, n, -2, 2), p = Grid::random(rng, rows, n, -2, 2);
+    const Grid b = Grid::random(rng, uint64_t{blocks} * rows, n, -2, 2),
+               p = Grid::random(rng, rows, n, -2, 2);
     const auto q = rng.vector(n, -0.3f, 0.3f), w = rng.vector(n, 0.5f, 1.5f);
-    for (const auto *norm_w : {static_cast<const std::vector<float> *>(nullptr), &w}) {
+    for (const auto* norm_w : {static_cast<const std::vector<float>*>(nullptr), &w}) {
       const Grid got = attnres(k, b, p, q, norm_w);
-      // A score is a dot product over 513 columns at most: |s| < 0.3 * 513 * 2, error below 40 * 2^-24 * sum|q v| ~ 4e-4 at
-      // the very worst and 1e-5 for random signs; it enters the weights as is, against values of size 2.
+      // A score is a dot product over 513 columns at most: |s| < 0.3 * 513 * 2, error below 40 *
+      // 2^-24 * sum|q v| ~ 4e-4 at the very worst and 1e-5 for random signs; it enters the weights
+      // as is, against values of size 2.
       CHECK(distance(got, attnres(ref_of(k), b, p, q, norm_w), 0.1) < 1e-4);
       CHECK(same_bits(attnres(k, b, p, q, norm_w, 3), got));
       if (blocks == 0 && norm_w == nullptr) CHECK(same_bits(got, p.slice(0, rows)));
@@ -215,7 +224,7 @@ void compare_attnres(const weft_kernel &k, uint64_t seed) {
   }
 }
 
-Grid gelu(const weft_kernel &k, const Grid &x, uint32_t tanh_form) {
+Grid gelu(const weft_kernel& k, const Grid& x, uint32_t tanh_form) {
   Host host(1);
   Grid y(x.rows(), x.cols());
   auto op = make_op<weft_op_gelu>(host);
@@ -231,23 +240,24 @@ Grid gelu(const weft_kernel &k, const Grid &x, uint32_t tanh_form) {
   return y;
 }
 
-void compare_gelu(const weft_kernel &k, uint64_t seed) {
+void compare_gelu(const weft_kernel& k, uint64_t seed) {
   Rng rng(seed);
   const Grid x = Grid::random(rng, 2, odd_width(rng), -6, 6);
   // 1 + tanh cancels for negative x: the error is absolute, |x| * 2^-22.
-  for (const uint32_t form : {0u, 1u}) CHECK(distance(gelu(k, x, form), gelu(ref_of(k), x, form), 1.0) < 1.5e-6);
+  for (const uint32_t form : {0u, 1u})
+    CHECK(distance(gelu(k, x, form), gelu(ref_of(k), x, form), 1.0) < 1.5e-6);
 }
 
 }  // namespace
 
 std::vector<OpCase> row_cases() {
-  return {{"embed", compare_embed},   {"norm", compare_norm},      {"glu", compare_glu},
-          {"gate", compare_gate},     {"add", compare_add},        {"gather", compare_gather},
+  return {{"embed", compare_embed},    {"norm", compare_norm},       {"glu", compare_glu},
+          {"gate", compare_gate},      {"add", compare_add},         {"gather", compare_gather},
           {"scatter", compare_gather}, {"attnres", compare_attnres}, {"gelu", compare_gelu}};
 }
 
 TEST_CASE("embed: an unknown id gives a zero row and the bad-index bit") {
-  for (const weft_kernel &k : runnable("embed")) {
+  for (const weft_kernel& k : runnable("embed")) {
     Rng rng(3);
     const Weight table = random_weight(rng, k.dtype_w, 5, 9);
     uint32_t err = 0;
@@ -262,13 +272,14 @@ TEST_CASE("embed: an unknown id gives a zero row and the bad-index bit") {
 }
 
 TEST_CASE("glu and gate: accuracy over the whole range of the activation functions") {
-  // Steps of 99991 units in the last place from 1e-30 to 100, both signs: small arguments are as dense as large ones.
+  // Steps of 99991 units in the last place from 1e-30 to 100, both signs: small arguments are as
+  // dense as large ones.
   std::vector<float> points;
   for (uint32_t bits = bits_of_float(1e-30f); bits < bits_of_float(100.0f); bits += 99991)
     for (const float sign : {1.0f, -1.0f}) points.push_back(sign * float_of_bits(bits));
   Grid x(1, points.size()), one(1, points.size());
   for (size_t i = 0; i < points.size(); ++i) x.at(0, i) = points[i], one.at(0, i) = 1;
-  for (const weft_kernel &k : runnable("gate")) {
+  for (const weft_kernel& k : runnable("gate")) {
     INFO(k.variant);
     const Grid y = gate(k, one, x);
     for (size_t i = 0; i < points.size(); ++i) {
@@ -277,7 +288,7 @@ TEST_CASE("glu and gate: accuracy over the whole range of the activation functio
       REQUIRE(std::fabs(y.at(0, i) - want) <= want * 0x1p-21);
     }
   }
-  for (const weft_kernel &k : runnable("glu")) {
+  for (const weft_kernel& k : runnable("glu")) {
     INFO(k.variant);
     const Grid y = glu(k, one, x, WEFT_ACT_SITU, 25);
     const double left = 4 * std::tanh(0.25) / (1 + std::exp(-1.0));
@@ -288,8 +299,10 @@ TEST_CASE("glu and gate: accuracy over the whole range of the activation functio
   }
 }
 
-TEST_CASE("row ops: NaN and infinity reach the output of their own row only, and the check flag sees them") {
-  for (const weft_kernel &k : runnable("norm")) {
+TEST_CASE(
+    "row ops: NaN and infinity reach the output of their own row only, and the check flag sees "
+    "them") {
+  for (const weft_kernel& k : runnable("norm")) {
     Rng rng(11);
     for (const float bad : {NAN, INFINITY}) {
       Grid x = Grid::random(rng, 3, 37);
@@ -302,7 +315,7 @@ TEST_CASE("row ops: NaN and infinity reach the output of their own row only, and
       CHECK(std::isnan(y.at(1, 20)));  // inf / inf
     }
   }
-  for (const weft_kernel &k : runnable("glu")) {
+  for (const weft_kernel& k : runnable("glu")) {
     Grid g(1, 19), u(1, 19);
     for (uint64_t c = 0; c < 19; ++c) g.at(0, c) = u.at(0, c) = 1;
     g.at(0, 3) = NAN;
@@ -314,7 +327,7 @@ TEST_CASE("row ops: NaN and infinity reach the output of their own row only, and
     CHECK(y.at(0, 5) == doctest::Approx(4 * 25 * std::tanh(1 / 25.0)));
     CHECK(std::isfinite(y.at(0, 4)));
   }
-  for (const weft_kernel &k : runnable("add")) {
+  for (const weft_kernel& k : runnable("add")) {
     Host host(1);
     for (const bool finite : {true, false}) {
       const std::vector<float> a = {1, finite ? 2.0f : INFINITY, 3}, b = {1, 1, 1};

@@ -1,4 +1,5 @@
-// The table as a whole: every op has ref, every row is compared with it, bad arguments are refused with useful words.
+// The table as a whole: every op has ref, every row is compared with it, bad arguments are refused
+// with useful words.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,13 +10,14 @@
 namespace kit {
 namespace {
 
-const char *const kOps[] = {"embed",     "norm",      "gemm",      "glu",        "gate",        "add",   "gather",
-                            "scatter",   "attnres",   "kda_step",  "kda_chunk",  "mla_store",   "mla_decode", "mla_prefill",
-                            "route",     "moe",       "gelu",      "vit_pos",    "vit_attend",  "vit_merge"};
+const char* const kOps[] = {"embed",     "norm",      "gemm",       "glu",         "gate",
+                            "add",       "gather",    "scatter",    "attnres",     "kda_step",
+                            "kda_chunk", "mla_store", "mla_decode", "mla_prefill", "route",
+                            "moe",       "gelu",      "vit_pos",    "vit_attend",  "vit_merge"};
 
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> out;
-  for (const auto &cases : {row_cases(), matmul_cases(), kda_cases(), mla_cases(), vision_cases()})
+  for (const auto& cases : {row_cases(), matmul_cases(), kda_cases(), mla_cases(), vision_cases()})
     out.insert(out.end(), cases.begin(), cases.end());
   return out;
 }
@@ -31,12 +33,13 @@ weft_err fresh_err() {
 TEST_CASE("table: rows are complete and unique, every op has ref for each dtype") {
   std::set<std::string> seen, ops;
   std::set<std::pair<std::string, uint32_t>> with_ref, any;
-  for (const weft_kernel &k : all_kernels()) {
+  for (const weft_kernel& k : all_kernels()) {
     INFO(k.op << "/" << k.variant);
     CHECK((k.plan != nullptr));
     CHECK((k.launch != nullptr));
     CHECK(k.dtype_act == WEFT_F32);
-    CHECK(seen.insert(std::string(k.op) + "/" + k.variant + "/" + std::to_string(k.dtype_w)).second);
+    CHECK(
+        seen.insert(std::string(k.op) + "/" + k.variant + "/" + std::to_string(k.dtype_w)).second);
     ops.insert(k.op);
     any.insert({k.op, k.dtype_w});
     if (std::string(k.variant) != "ref") {
@@ -55,10 +58,10 @@ TEST_CASE("table: rows are complete and unique, every op has ref for each dtype"
 
 TEST_CASE("table: every row that this machine can run agrees with ref on random shapes") {
   std::map<std::string, OpCase> by_op;
-  for (const OpCase &c : all_cases()) by_op[c.op] = c;
-  for (const char *op : kOps) CHECK(by_op.count(op) == 1);
+  for (const OpCase& c : all_cases()) by_op[c.op] = c;
+  for (const char* op : kOps) CHECK(by_op.count(op) == 1);
   uint32_t compared = 0, able = 0;
-  for (const weft_kernel &k : all_kernels()) {
+  for (const weft_kernel& k : all_kernels()) {
     if (k.score < 0) continue;
     ++able;
     const auto found = by_op.find(k.op);
@@ -103,8 +106,10 @@ TEST_CASE("table: facts, packing and the descriptor") {
   }
 }
 
-TEST_CASE("validation: broken arguments are refused by every variant, with field, expectation and value") {
-  for (const weft_kernel &k : runnable("gemm")) {
+TEST_CASE(
+    "validation: broken arguments are refused by every variant, with field, expectation and "
+    "value") {
+  for (const weft_kernel& k : runnable("gemm")) {
     Rng rng(3);
     Host host(2);
     const Weight w = random_weight(rng, k.dtype_w, 4, 64);
@@ -122,7 +127,7 @@ TEST_CASE("validation: broken arguments are refused by every variant, with field
       return op;
     };
     must_launch(k, good());
-    const auto refused = [&](const char *field, const std::function<void(weft_op_gemm &)> &breaks) {
+    const auto refused = [&](const char* field, const std::function<void(weft_op_gemm&)>& breaks) {
       weft_op_gemm op = good();
       breaks(op);
       weft_err err = fresh_err();
@@ -134,22 +139,22 @@ TEST_CASE("validation: broken arguments are refused by every variant, with field
       CHECK(std::string(err.msg).find("expected") != std::string::npos);
       CHECK(std::string(err.msg).find("got") != std::string::npos);
     };
-    refused("struct_size", [](auto &op) { op.head.struct_size = 8; });
-    refused("flags", [](auto &op) { op.head.flags = 6; });
-    refused("mode", [](auto &op) { op.mode = 2; });
-    refused("gemm.x", [](auto &op) { op.x = nullptr; });
-    refused("gemm.x", [](auto &op) { op.x_stride = 63; });
-    refused("gemm.y", [](auto &op) { op.y = nullptr; });
-    refused("gemm.y", [](auto &op) { op.y_stride = 3; });
-    refused("y_dtype", [](auto &op) { op.y_dtype = WEFT_BF16; });
-    refused("w.data", [](auto &op) { op.w.data = nullptr; });
-    refused("w.dtype", [](auto &op) { op.w.dtype = WEFT_F16; });
-    refused("w.layout", [](auto &op) { op.w.layout = 1; });
-    refused("w.n", [](auto &op) { op.w.n = 0; });
-    refused("w.k", [](auto &op) { op.w.k = 0; });
+    refused("struct_size", [](auto& op) { op.head.struct_size = 8; });
+    refused("flags", [](auto& op) { op.head.flags = 6; });
+    refused("mode", [](auto& op) { op.mode = 2; });
+    refused("gemm.x", [](auto& op) { op.x = nullptr; });
+    refused("gemm.x", [](auto& op) { op.x_stride = 63; });
+    refused("gemm.y", [](auto& op) { op.y = nullptr; });
+    refused("gemm.y", [](auto& op) { op.y_stride = 3; });
+    refused("y_dtype", [](auto& op) { op.y_dtype = WEFT_BF16; });
+    refused("w.data", [](auto& op) { op.w.data = nullptr; });
+    refused("w.dtype", [](auto& op) { op.w.dtype = WEFT_F16; });
+    refused("w.layout", [](auto& op) { op.w.layout = 1; });
+    refused("w.n", [](auto& op) { op.w.n = 0; });
+    refused("w.k", [](auto& op) { op.w.k = 0; });
     if (k.dtype_w == WEFT_MXFP4) {
-      refused("w.k", [](auto &op) { op.w.k = 48; });
-      refused("w.scale", [](auto &op) { op.w.scale = nullptr; });
+      refused("w.k", [](auto& op) { op.w.k = 48; });
+      refused("w.scale", [](auto& op) { op.w.scale = nullptr; });
     }
     weft_op_gemm none = good();
     none.n_rows = 0;
@@ -159,7 +164,7 @@ TEST_CASE("validation: broken arguments are refused by every variant, with field
 }
 
 TEST_CASE("validation: workspace, plan without pointers, err may be NULL") {
-  for (const weft_kernel &k : runnable("kda_step")) {
+  for (const weft_kernel& k : runnable("kda_step")) {
     Host host(3);
     auto op = make_op<weft_op_kda>(host);
     const uint32_t start[2] = {0, 1}, context[1] = {0};
@@ -195,7 +200,8 @@ TEST_CASE("validation: workspace, plan without pointers, err may be NULL") {
 TEST_CASE("validation: sequences, slots, pages, routing") {
   Rng rng(7);
   Host host(1);
-  const auto status_of = [&](const char *name, uint32_t dtype_w, const auto &op, const char *field) {
+  const auto status_of = [&](const char* name, uint32_t dtype_w, const auto& op,
+                             const char* field) {
     weft_err err = fresh_err();
     const weft_status status = launch(find(name, "ref", dtype_w), op, &err);
     INFO(name << ": " << err.msg);
@@ -255,7 +261,8 @@ TEST_CASE("validation: sequences, slots, pages, routing") {
     auto op = make_op<weft_op_moe>(host);
     op.n_local = 1, op.topk = 1, op.act = WEFT_ACT_SILU;
     CHECK(status_of("moe", WEFT_F32, op, "w1") == WEFT_E_ARG);
-    weft_weight a{WEFT_F32, 0, 4, 8, data.data(), nullptr}, b{WEFT_F32, 0, 8, 5, data.data(), nullptr};
+    weft_weight a{WEFT_F32, 0, 4, 8, data.data(), nullptr},
+        b{WEFT_F32, 0, 8, 5, data.data(), nullptr};
     op.w1 = op.w3 = &a, op.w2 = &b;
     CHECK(status_of("moe", WEFT_F32, op, "w2") == WEFT_E_ARG);
     b.k = 4;
