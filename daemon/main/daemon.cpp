@@ -8,6 +8,7 @@
 #include "api/errors.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "main/options.h"
 
 namespace weft {
 
@@ -140,11 +141,20 @@ Status Daemon::start() {
   return {};
 }
 
-void Daemon::run() { loop_->run(); }
+int Daemon::run() {
+  loop_->run();
+  return exit_status_;
+}
 
 void Daemon::on_replica_change() {
   report_progress();
   update_state();
+  const bool hopeless = std::any_of(replicas_.begin(), replicas_.end(),
+                                    [](const auto& r) { return r->info().state == ReplicaState::kFailed; });
+  if (!direct_ || !hopeless || exit_status_ != 0) return;
+  log_error("the only model can never serve: leaving");
+  exit_status_ = kExitConfig;
+  loop_->stop();
 }
 
 void Daemon::update_state() {

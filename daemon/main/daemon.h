@@ -20,12 +20,13 @@ namespace weft {
 
 class Daemon {
  public:
-  explicit Daemon(config::Config config) : config_(std::move(config)) {}
+  // `direct`: there is one model and nothing else to do, so a model that can never serve ends the daemon.
+  Daemon(config::Config config, bool direct) : config_(std::move(config)), direct_(direct) {}
   ~Daemon();
 
   // Reads tokenizers, binds sockets, starts workers. Nothing runs until run().
   Status start();
-  void run();  // until the daemon has stopped
+  int run();  // until the daemon has stopped; the exit status
 
  private:
   enum class State { kStarting, kLoading, kReady, kDraining, kStopping };
@@ -47,6 +48,8 @@ class Daemon {
   admin::DaemonFacts facts() const;
 
   config::Config config_;
+  const bool direct_;
+  int exit_status_ = 0;
   service::Notifier notifier_;
   State state_ = State::kStarting;
   bool stop_after_drain_ = false;

@@ -25,12 +25,12 @@ int main(int argc, char** argv) {
   }
   const bool under_systemd = ::secure_getenv("JOURNAL_STREAM") != nullptr;
   weft::configure_log(level_of(outcome.options.config.daemon.log_level), under_systemd, "weftd");
-  weft::Daemon daemon(std::move(outcome.options.config));
+  const bool direct = outcome.options.config_path.empty();
+  weft::Daemon daemon(std::move(outcome.options.config), direct);
   if (const weft::Status started = daemon.start(); !started.ok()) {
     weft::log_error("{}", started.error().message);
     const bool configuration = started.error().code == weft::ErrorCode::kInvalid || started.error().code == weft::ErrorCode::kNotFound;
     return configuration ? weft::kExitConfig : weft::kExitFailure;
   }
-  daemon.run();
-  return weft::kExitOk;
+  return daemon.run();
 }

@@ -45,7 +45,7 @@ test("a wrong model directory ends with a sentence and exit code 78", async (t) 
   const dir = temp(t);
   const r = await run("weftd", ["--model", path.join(dir, "nothing"), "--listen", "127.0.0.1:0", "--socket", path.join(dir, "s")]);
   assert.equal(r.code, 78, r.stderr);
-  assert.match(r.stderr, /config\.json|no such|not found/i);
+  assert.match(r.stderr, /config\.json/);
 });
 
 test("a damaged checkpoint is a failed deployment with the reason, not a crash loop", async (t) => {
@@ -103,7 +103,12 @@ test("plugins that others could change are not loaded", async (t) => {
   cpSync(path.join(bin, "../lib/weft/plugins"), plugins, { recursive: true });
   const { chmodSync } = await import("node:fs");
   chmodSync(plugins, 0o777);
-  const w = await Weftd.start({ ready: false, args: ["--plugin-dir", plugins] });
+  const w = await Weftd.start({ ready: false, config: (w) => {
+    const file = path.join(w.dir, "weft.toml");
+    writeFileSync(file, `[daemon]\nlisten = ["127.0.0.1:0"]\nsocket = "${w.socketPath}"\nplugin_dir = "${plugins}"\n` +
+      `[[deployment]]\nname = "m"\nmodel = "${microK3}"\n`);
+    return file;
+  } });
   t.after(() => w.stop());
   const d = await until("the failure", async () => {
     const d = (await w.status()).deployments[0];
