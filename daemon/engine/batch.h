@@ -1,5 +1,6 @@
-// Turns planned runs into the arrays of a weft_batch. All arrays are as large as the limits allow from the start, so that
-// building a step allocates nothing (media rows excepted: their buffer grows to the largest step seen). Engine thread.
+// Turns planned runs into the arrays of a weft_batch. All arrays are as large as the limits allow
+// from the start, so that building a step allocates nothing (media rows excepted: their buffer
+// grows to the largest step seen). Engine thread.
 #pragma once
 
 #include <cstdint>

@@ -33,18 +33,20 @@ uint64_t row_bytes(const weft_mem_plan& plan, uint64_t tokens) {
 
 Status check_groups(const weft_mem_plan& plan) {
   if (plan.n_groups > WEFT_CACHE_GROUPS_MAX) {
-    return make_error(ErrorCode::kInternal, "the model plans {} cache groups, at most {} are allowed",
-                      plan.n_groups, WEFT_CACHE_GROUPS_MAX);
+    return make_error(ErrorCode::kInternal,
+                      "the model plans {} cache groups, at most {} are allowed", plan.n_groups,
+                      WEFT_CACHE_GROUPS_MAX);
   }
   for (uint32_t i = 0; i < plan.n_groups; ++i) {
     const weft_cache_group& g = plan.groups[i];
     const bool rows = g.kind == WEFT_CACHE_ROWS;
     if ((!rows && g.kind != WEFT_CACHE_STATE) || g.name == nullptr || g.unit_bytes == 0 ||
         g.unit_bytes > (uint64_t{1} << 48) || (rows && g.unit_tokens == 0)) {
-      return make_error(ErrorCode::kInternal,
-                        "cache group {} of the model's plan is malformed (kind {}, {} tokens and {} "
-                        "bytes per unit): the model plugin is broken",
-                        i, g.kind, g.unit_tokens, g.unit_bytes);
+      return make_error(
+          ErrorCode::kInternal,
+          "cache group {} of the model's plan is malformed (kind {}, {} tokens and {} "
+          "bytes per unit): the model plugin is broken",
+          i, g.kind, g.unit_tokens, g.unit_bytes);
     }
   }
   return {};
@@ -110,11 +112,14 @@ Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
   // Most tokens whose pages fit; row_bytes grows with tokens, so halving finds it.
   const uint64_t left = budget_bytes - sizes.bytes;
   uint64_t low = 1, high = uint64_t{sizes.max_sequences} * max_context;
-  if (row_one > 0) high = std::min(high, left);  // no row is smaller than a byte: keeps products small
+  if (row_one > 0)
+    high = std::min(high, left);  // no row is smaller than a byte: keeps products small
   while (low < high) {
     const uint64_t middle = low + (high - low + 1) / 2;
-    if (row_bytes(plan, middle) <= left) low = middle;
-    else high = middle - 1;
+    if (row_bytes(plan, middle) <= left)
+      low = middle;
+    else
+      high = middle - 1;
   }
   const uint64_t tokens = low;
   sizes.max_context = static_cast<uint32_t>(std::min<uint64_t>(max_context, tokens));
@@ -122,7 +127,8 @@ Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
     const weft_cache_group& g = plan.groups[i];
     uint64_t units = sizes.max_sequences;
     if (g.kind == WEFT_CACHE_ROWS) {
-      // Sequences do not share pages, so each may waste part of one: the bound is per sequence, not per token.
+      // Sequences do not share pages, so each may waste part of one: the bound is per sequence, not
+      // per token.
       const uint64_t most = uint64_t{sizes.max_sequences} * units_for(max_context, g.unit_tokens);
       units = std::min(most, units_for(tokens, g.unit_tokens));
       if (tokens == uint64_t{sizes.max_sequences} * max_context &&
@@ -147,8 +153,8 @@ Result<std::unique_ptr<Caches>> Caches::make(const weft_mem_plan& plan, const Ca
     void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-      return make_error(ErrorCode::kUnavailable, "cannot map {} bytes for cache group {}: {}", bytes,
-                        g.name, std::strerror(errno));
+      return make_error(ErrorCode::kUnavailable, "cannot map {} bytes for cache group {}: {}",
+                        bytes, g.name, std::strerror(errno));
     }
     caches->arenas_.push_back(weft_arena{base, stride, sizes.units[i]});
     caches->mapped_bytes_.push_back(bytes);

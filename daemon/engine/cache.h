@@ -1,8 +1,9 @@
-// The worker's caches: how much memory they get, the arenas that the model works in, and what one sequence owns of them.
+// The worker's caches: how much memory they get, the arenas that the model works in, and what one
+// sequence owns of them.
 //
-// A model declares groups: row groups are paged (a sequence owns pages, one row per token), state groups have one slot
-// per sequence. Caches owns arenas and pools; SequenceCache owns the units of one sequence and returns them when it is
-// cleared or destroyed. Engine thread only after startup.
+// A model declares groups: row groups are paged (a sequence owns pages, one row per token), state
+// groups have one slot per sequence. Caches owns arenas and pools; SequenceCache owns the units of
+// one sequence and returns them when it is cleared or destroyed. Engine thread only after startup.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +27,23 @@ struct CacheSizes {
   uint64_t bytes = 0;
 };
 
-// Pure. Divides `budget_bytes`: one state slot per sequence first (states take at most half of the budget when there are
-// row groups too; fewer sequences otherwise), pages for the rest, the same number of tokens in every row group, never more
-// than max_sequences sequences of max_context tokens can use. kInvalid with numbers when not even one sequence fits.
+// Pure. Divides `budget_bytes`: one state slot per sequence first (states take at most half of the
+// budget when there are row groups too; fewer sequences otherwise), pages for the rest, the same
+// number of tokens in every row group, never more than max_sequences sequences of max_context
+// tokens can use. kInvalid with numbers when not even one sequence fits.
 Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
                                uint32_t max_sequences, uint32_t max_context);
 
-// What the caches may take when the operator named nothing: half of what the machine and the control group have left
-// after `reserved_bytes` (weights and workspace still to be loaded).
+// What the caches may take when the operator named nothing: half of what the machine and the
+// control group have left after `reserved_bytes` (weights and workspace still to be loaded).
 uint64_t default_cache_budget(uint64_t reserved_bytes);
 
 class SequenceCache;
 
 class Caches {
  public:
-  // Maps the arenas; memory becomes resident when it is first used. poison: fill returned units (debugging).
+  // Maps the arenas; memory becomes resident when it is first used. poison: fill returned units
+  // (debugging).
   static Result<std::unique_ptr<Caches>> make(const weft_mem_plan& plan, const CacheSizes& sizes,
                                               bool poison);
   ~Caches();
@@ -80,8 +83,8 @@ class SequenceCache {
     slots_.resize(caches->groups_.size());
   }
 
-  // Takes what is missing for `tokens` rows and the states. `spare` units of every row group must stay free. All or
-  // nothing: false and no change when a pool has too little.
+  // Takes what is missing for `tokens` rows and the states. `spare` units of every row group must
+  // stay free. All or nothing: false and no change when a pool has too little.
   [[nodiscard]] bool reserve(uint32_t tokens, uint32_t spare);
   void clear();
   bool empty() const;

@@ -13,9 +13,12 @@ namespace {
 constexpr int kPromptEntriesPerBatch = 1 << 16;
 
 BatchLimits batch_limits(const StepModel& model, const EngineOptions& options) {
-  return {options.limits.max_batch_tokens, options.limits.max_sequences,
-          options.limits.max_logit_rows,   options.max_context,
-          model.info.vocab,                model.info.hidden};
+  return {options.limits.max_batch_tokens,
+          options.limits.max_sequences,
+          options.limits.max_logit_rows,
+          options.max_context,
+          model.info.vocab,
+          model.info.hidden};
 }
 
 weft_err empty_err() {
@@ -57,7 +60,8 @@ Engine::Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit
 void Engine::generate(wire::Generate message) {
   const uint64_t id = message.id();
   if (draining() || drained_ || faulted_) {
-    refuse(id, Error(ErrorCode::kUnavailable, "the worker is shutting down: send the request again"));
+    refuse(id,
+           Error(ErrorCode::kUnavailable, "the worker is shutting down: send the request again"));
     return;
   }
   Result<Request> request = parse_generate(message, model_.info, options_.max_context);
@@ -217,7 +221,8 @@ bool Engine::encode_media() {
 
 Status Engine::encode(Sequence* sequence, uint32_t rows) {
   for (MediaInput& m : sequence->request.media) {
-    const bool needed = m.first < sequence->computed + rows && m.first + m.rows > sequence->computed;
+    const bool needed =
+        m.first < sequence->computed + rows && m.first + m.rows > sequence->computed;
     if (!needed || !m.encoded.empty()) continue;
     weft_media media = {};
     media.struct_size = sizeof(media);
@@ -381,7 +386,8 @@ wire::Finish Engine::finish_after(const Sequence& sequence, int32_t token) const
   if (std::find(params.stop_ids.begin(), params.stop_ids.end(), token) != params.stop_ids.end()) {
     return wire::FINISH_STOP;
   }
-  if (params.max_tokens != 0 && sequence.generated() >= params.max_tokens) return wire::FINISH_LENGTH;
+  if (params.max_tokens != 0 && sequence.generated() >= params.max_tokens)
+    return wire::FINISH_LENGTH;
   if (sequence.length() >= options_.max_context) return wire::FINISH_LENGTH;
   return wire::FINISH_NONE;
 }

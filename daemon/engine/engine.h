@@ -1,12 +1,15 @@
-// The step loop of one worker: takes requests, runs the model one batched step at a time, samples, and reports tokens.
+// The step loop of one worker: takes requests, runs the model one batched step at a time, samples,
+// and reports tokens.
 //
-// Contract of a step. Commands (generate, cancel, drain) take effect between steps. A step runs every planned row exactly
-// once, then for each sequence whose last row it ran samples one token; what happened to all sequences leaves as one
-// TokenBatch. Each request gets exactly one message with `finish` set, and its cache units are free before that message is
-// emitted. A failing step ends the sequences that were in it and no others.
+// Contract of a step. Commands (generate, cancel, drain) take effect between steps. A step runs
+// every planned row exactly once, then for each sequence whose last row it ran samples one token;
+// what happened to all sequences leaves as one TokenBatch. Each request gets exactly one message
+// with `finish` set, and its cache units are free before that message is emitted. A failing step
+// ends the sequences that were in it and no others.
 //
-// One thread at a time owns an Engine (in a worker: the engine thread). It does no I/O and reads no clock but options.now_us;
-// messages go out through `emit`, which may wait (that is the backpressure) but must not call back.
+// One thread at a time owns an Engine (in a worker: the engine thread). It does no I/O and reads no
+// clock but options.now_us; messages go out through `emit`, which may wait (that is the
+// backpressure) but must not call back.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +37,8 @@ struct StepModel {
 
 struct EngineOptions {
   SchedulerLimits limits;
-  uint32_t max_context = 1;  // tokens of prompt and output together; every such sequence fits the caches alone
+  uint32_t max_context =
+      1;  // tokens of prompt and output together; every such sequence fits the caches alone
   uint64_t stats_interval_us = 250'000;
   std::function<uint64_t()> now_us;  // monotonic
 };
@@ -50,16 +54,18 @@ class Engine {
 
   void generate(wire::Generate message);
   void cancel(uint64_t id, const std::string& reason);
-  // Nothing new is taken; Drained follows when the last sequence has ended, by itself or at the deadline.
+  // Nothing new is taken; Drained follows when the last sequence has ended, by itself or at the
+  // deadline.
   void drain(uint64_t deadline_ms);
   // Runs one step when there is work. False when there was none. Sends pending messages either way.
   bool step();
   bool has_work() const { return scheduler_.has_work() || draining(); }
-  // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has ended.
+  // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has
+  // ended.
   bool faulted() const { return faulted_; }
 
-  // Runs one row through the model and throws the result away: memory becomes resident, and a model that produces
-  // nonsense is found before it is called ready.
+  // Runs one row through the model and throws the result away: memory becomes resident, and a model
+  // that produces nonsense is found before it is called ready.
   Status warm_up();
   Status audit() const { return caches_->audit(); }
   uint64_t preemptions() const { return scheduler_.preemptions(); }
@@ -93,12 +99,13 @@ class Engine {
   BatchBuilder builder_;
   SampleScratch scratch_;
   std::vector<TopLogprob> tops_;
-  std::vector<float> raw_copy_;        // raw logits of a row that penalties or bias change
+  std::vector<float> raw_copy_;  // raw logits of a row that penalties or bias change
 
-  std::vector<PlannedRun> runs_;       // of the step being run
-  wire::Envelope out_;                 // the TokenBatch being collected; memory is reused
-  uint64_t batch_mark_ = 1;            // number of that batch
-  std::vector<std::pair<uint64_t, wire::Finish>> ended_;  // scratch: sequences that end after this step
+  std::vector<PlannedRun> runs_;  // of the step being run
+  wire::Envelope out_;            // the TokenBatch being collected; memory is reused
+  uint64_t batch_mark_ = 1;       // number of that batch
+  std::vector<std::pair<uint64_t, wire::Finish>>
+      ended_;  // scratch: sequences that end after this step
   wire::Envelope stats_;
 
   uint64_t next_order_ = 0;

@@ -1,9 +1,10 @@
 // The two queues between a worker's link thread and its engine thread, each bounded in bytes.
 //
-// Inbox: messages from weftd. When it is full the link stops reading its socket, and the bound travels to weftd by the
-// socket's own flow control. Outbox: frames to weftd. When it is full the engine waits, that is, stops stepping: weftd
-// always reads, so a full outbox means that weftd is in trouble and more tokens would not help. Closing either one wakes
-// whoever waits. All members may be called from any thread; `wake` of the link must be cheap and must not call back.
+// Inbox: messages from weftd. When it is full the link stops reading its socket, and the bound
+// travels to weftd by the socket's own flow control. Outbox: frames to weftd. When it is full the
+// engine waits, that is, stops stepping: weftd always reads, so a full outbox means that weftd is
+// in trouble and more tokens would not help. Closing either one wakes whoever waits. All members
+// may be called from any thread; `wake` of the link must be cheap and must not call back.
 #pragma once
 
 #include <condition_variable>

@@ -1,8 +1,9 @@
-// Where a worker's model comes from. The real source opens plugins and a checkpoint (plugin_models.h); unit tests put a
-// toy behind the same two classes.
+// Where a worker's model comes from. The real source opens plugins and a checkpoint
+// (plugin_models.h); unit tests put a toy behind the same two classes.
 //
-// All calls come from the engine thread, in the order open -> model -> (host plans and maps the caches) -> load_weights ->
-// model().table->ready -> steps. Destroying the session stops and destroys the model; the caches outlive it.
+// All calls come from the engine thread, in the order open -> model -> (host plans and maps the
+// caches) -> load_weights -> model().table->ready -> steps. Destroying the session stops and
+// destroys the model; the caches outlive it.
 #pragma once
 
 #include <atomic>

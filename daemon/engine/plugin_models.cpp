@@ -47,7 +47,8 @@ class PluginSession : public ModelSession {
   Status open_storage(const wire::Configure& configure);
   Status open_model(const wire::Configure& configure);
 
-  // Destroyed bottom-up: the model before its checkpoint, instances before plugins, plugins before the host table.
+  // Destroyed bottom-up: the model before its checkpoint, instances before plugins, plugins before
+  // the host table.
   std::unique_ptr<HostTable> host_;
   std::unique_ptr<Registry> registry_;
   Instance storage_;
@@ -96,11 +97,12 @@ Result<PluginSession::Choice> PluginSession::choose(const wire::Configure& confi
   }
   if (best.ref) return best;
   for (const plugin::PluginRecord& r : registry_->records()) {
-    if (!r.reason.empty()) reasons += fmt::format("; {}: {} ({})", r.name, to_string(r.state), r.reason);
+    if (!r.reason.empty())
+      reasons += fmt::format("; {}: {} ({})", r.name, to_string(r.state), r.reason);
   }
   return make_error(ErrorCode::kUnsupported, "no plugin in {} serves {}{}{}{}",
-                    configure.plugin_dir(), interface_id, wanted.empty() ? "" : " with name ", wanted,
-                    reasons);
+                    configure.plugin_dir(), interface_id, wanted.empty() ? "" : " with name ",
+                    wanted, reasons);
 }
 
 Status PluginSession::open_kernels(const wire::Configure& configure) {

@@ -1,9 +1,10 @@
-// Ownership of cache units. A Page or a Slot is a move-only handle; whoever holds it owns the unit, and destroying it gives
-// the unit back. There is no other way to give one back, so a unit cannot be freed twice, and the pool cannot be
-// destroyed while anything is owned.
+// Ownership of cache units. A Page or a Slot is a move-only handle; whoever holds it owns the unit,
+// and destroying it gives the unit back. There is no other way to give one back, so a unit cannot
+// be freed twice, and the pool cannot be destroyed while anything is owned.
 //
-// Every unit carries a generation that changes when it is taken and when it is returned (odd = owned); a handle whose
-// generation is not the unit's is a bug and stops the process. Engine thread only.
+// Every unit carries a generation that changes when it is taken and when it is returned (odd =
+// owned); a handle whose generation is not the unit's is a bug and stops the process. Engine thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ class UnitPoolBase {
   uint32_t available() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t used() const { return total() - available(); }
 
-  // From now on a returned unit is filled with 0xff (NaN in every float type), so that reading a unit one does not own
-  // shows at once. base: unit u at base + u * stride, unit_bytes of it are filled.
+  // From now on a returned unit is filled with 0xff (NaN in every float type), so that reading a
+  // unit one does not own shows at once. base: unit u at base + u * stride, unit_bytes of it are
+  // filled.
   void poison_returned(void* base, uint64_t stride, uint64_t unit_bytes);
   // Checks free + owned = total, no unit twice in the free list, and every generation against it.
   Status audit() const;
@@ -43,7 +45,8 @@ class UnitPoolBase {
 
  private:
   std::vector<uint32_t> generation_;
-  std::vector<uint32_t> free_;  // last in, first out: recently used memory is warm and already resident
+  std::vector<uint32_t>
+      free_;  // last in, first out: recently used memory is warm and already resident
   unsigned char* poison_base_ = nullptr;
   uint64_t poison_stride_ = 0;
   uint64_t poison_bytes_ = 0;

@@ -74,19 +74,21 @@ Result<MediaInput> parse_media(const wire::Media& m, const weft_model_info& mode
   constexpr uint64_t kSideMax = 1u << 14;
   if (t == 0 || h == 0 || w == 0 || t > kSideMax || h > kSideMax || w > kSideMax || merge == 0 ||
       h % merge != 0 || w % merge != 0) {
-    return make_error(ErrorCode::kInvalid,
-                      "media grid must be 1..{} patches per side, height and width multiples of {}, "
-                      "got {} x {} x {}",
-                      kSideMax, merge, t, h, w);
+    return make_error(
+        ErrorCode::kInvalid,
+        "media grid must be 1..{} patches per side, height and width multiples of {}, "
+        "got {} x {} x {}",
+        kSideMax, merge, t, h, w);
   }
   const uint64_t floats = t * h * w * model.media_patch_values;
   if (m.patches().size() != floats * sizeof(float)) {
-    return make_error(ErrorCode::kInvalid, "media of grid {} x {} x {} needs {} bytes of patches, got {}",
-                      t, h, w, floats * sizeof(float), m.patches().size());
+    return make_error(ErrorCode::kInvalid,
+                      "media of grid {} x {} x {} needs {} bytes of patches, got {}", t, h, w,
+                      floats * sizeof(float), m.patches().size());
   }
   if (m.rows() != (h / merge) * (w / merge)) {
-    return make_error(ErrorCode::kInvalid, "media of grid {} x {} gives {} rows, the prompt has {}", h,
-                      w, (h / merge) * (w / merge), m.rows());
+    return make_error(ErrorCode::kInvalid, "media of grid {} x {} gives {} rows, the prompt has {}",
+                      h, w, (h / merge) * (w / merge), m.rows());
   }
   MediaInput out;
   out.grid_t = m.grid_t();
@@ -105,8 +107,8 @@ Status parse_all_media(const wire::Generate& message, const weft_model_info& mod
     return Error(ErrorCode::kUnsupported, "this model does not accept images");
   }
   if (message.media_size() > kMediaMax) {
-    return make_error(ErrorCode::kInvalid, "{} images, at most {} are allowed", message.media_size(),
-                      kMediaMax);
+    return make_error(ErrorCode::kInvalid, "{} images, at most {} are allowed",
+                      message.media_size(), kMediaMax);
   }
   uint64_t end = 0;
   for (const wire::Media& m : message.media()) {
@@ -149,10 +151,11 @@ Result<Request> parse_generate(const wire::Generate& message, const weft_model_i
   }
   const auto length = static_cast<uint64_t>(message.prompt_size());
   if (length >= max_context) {
-    return make_error(ErrorCode::kInvalid,
-                      "the prompt has {} tokens; this worker can hold {} tokens of prompt and output "
-                      "together: shorten the prompt",
-                      length, max_context);
+    return make_error(
+        ErrorCode::kInvalid,
+        "the prompt has {} tokens; this worker can hold {} tokens of prompt and output "
+        "together: shorten the prompt",
+        length, max_context);
   }
   Request out;
   out.id = message.id();
@@ -168,14 +171,18 @@ const char* error_word(ErrorCode code) {
     case ErrorCode::kInvalid:
     case ErrorCode::kNotFound:
     case ErrorCode::kCorrupt:
-    case ErrorCode::kPermission: return "invalid";
-    case ErrorCode::kUnsupported: return "unsupported";
+    case ErrorCode::kPermission:
+      return "invalid";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
     case ErrorCode::kUnavailable:
     case ErrorCode::kTimeout:
-    case ErrorCode::kCancelled: return "unavailable";
+    case ErrorCode::kCancelled:
+      return "unavailable";
     case ErrorCode::kIo:
     case ErrorCode::kPeer:
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }

@@ -1,7 +1,9 @@
-// One generation request as the engine sees it: checked against the model, nothing of the wire left in it.
+// One generation request as the engine sees it: checked against the model, nothing of the wire left
+// in it.
 //
-// parse_generate is the only door: whatever weftd sends, a Request that exists is safe to run (ids inside the vocabulary,
-// media that fits the tower and the prompt, parameters in range, a prompt that fits the context). Any thread.
+// parse_generate is the only door: whatever weftd sends, a Request that exists is safe to run (ids
+// inside the vocabulary, media that fits the tower and the prompt, parameters in range, a prompt
+// that fits the context). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ struct Request {
   uint64_t bytes() const;  // what it costs to let it wait
 };
 
-// kInvalid names the field, what was expected and what came. max_context counts prompt and output together.
+// kInvalid names the field, what was expected and what came. max_context counts prompt and output
+// together.
 Result<Request> parse_generate(const wire::Generate& message, const weft_model_info& model,
                                uint32_t max_context);
 

@@ -1,7 +1,9 @@
-// Counter-based random numbers (Philox 4x32, 10 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Counter-based random numbers (Philox 4x32, 10 rounds: Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3", 2011).
 //
-// A number is a pure function of (seed, position, stream): what one sequence draws does not depend on which others share
-// its batch, on how its prompt was cut, or on whether it was preempted and computed again. Any thread.
+// A number is a pure function of (seed, position, stream): what one sequence draws does not depend
+// on which others share its batch, on how its prompt was cut, or on whether it was preempted and
+// computed again. Any thread.
 #pragma once
 
 #include <array>
@@ -33,10 +35,10 @@ enum class RandomStream : uint32_t { kSample = 0 };
 
 // Uniform in [0, 1), 53 bits.
 constexpr double uniform_at(uint64_t seed, uint64_t position, RandomStream stream) {
-  const PhiloxCounter out = philox4x32(
-      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-       static_cast<uint32_t>(stream), 0},
-      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const PhiloxCounter out =
+      philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                  static_cast<uint32_t>(stream), 0},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{out[1]} << 32 | out[0]) >> 11;
   return static_cast<double>(bits) * 0x1.0p-53;
 }

@@ -1,12 +1,14 @@
 // From one row of logits to one token, and to log-probabilities.
 //
-// Order of the steps: logit_bias; repetition, presence and frequency penalty; stop ids banned while fewer than min_tokens
-// are generated; temperature (0 = the largest logit, lowest id on ties); top-k; top-p; min-p; draw. Candidates are ordered
-// by falling logit, lower id first on ties; top-p keeps the shortest prefix whose probability reaches top_p, min-p what
-// has at least min_p of the largest probability. Log-probabilities are those of the raw logits, before all of that.
+// Order of the steps: logit_bias; repetition, presence and frequency penalty; stop ids banned while
+// fewer than min_tokens are generated; temperature (0 = the largest logit, lowest id on ties);
+// top-k; top-p; min-p; draw. Candidates are ordered by falling logit, lower id first on ties; top-p
+// keeps the shortest prefix whose probability reaches top_p, min-p what has at least min_p of the
+// largest probability. Log-probabilities are those of the raw logits, before all of that.
 //
-// Pure functions of their arguments; scratch memory is the caller's and holds no meaning between calls. The vocabulary is
-// never sorted as a whole. sampler_reference.h says the same thing naively and is the test oracle.
+// Pure functions of their arguments; scratch memory is the caller's and holds no meaning between
+// calls. The vocabulary is never sorted as a whole. sampler_reference.h says the same thing naively
+// and is the test oracle.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +44,8 @@ struct SamplingParams {
   }
 };
 
-// Which tokens a sequence has seen, for the penalties. Repetition looks at prompt and output, presence and frequency at
-// the output alone. Kept with the sequence; survives preemption.
+// Which tokens a sequence has seen, for the penalties. Repetition looks at prompt and output,
+// presence and frequency at the output alone. Kept with the sequence; survives preemption.
 class TokenCounts {
  public:
   void add_prompt(std::span<const int32_t> tokens) {
@@ -68,7 +70,8 @@ struct SamplePoint {
   uint64_t position = 0;   // index of the new token in prompt + output: the random number's counter
 };
 
-// Chooses a token. `logits` are changed. kInternal when a logit is NaN or +inf or when every token is banned.
+// Chooses a token. `logits` are changed. kInternal when a logit is NaN or +inf or when every token
+// is banned.
 Result<int32_t> sample_token(std::span<float> logits, const SamplingParams& params,
                              const TokenCounts& counts, SamplePoint point, SampleScratch* scratch);
 
@@ -77,7 +80,8 @@ struct TopLogprob {
   float logprob = 0.0f;
 };
 
-// log(sum(exp(logits))) in double precision. kInternal when a logit is NaN or +inf or none is finite.
+// log(sum(exp(logits))) in double precision. kInternal when a logit is NaN or +inf or none is
+// finite.
 Result<double> log_normaliser(std::span<const float> logits);
 inline float logprob_of(std::span<const float> logits, double normaliser, int32_t token) {
   return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - normaliser);

@@ -1,4 +1,5 @@
-// The sampler said naively: sort everything, filter, draw. Test oracle of sampler.h; never on the serving path.
+// The sampler said naively: sort everything, filter, draw. Test oracle of sampler.h; never on the
+// serving path.
 #pragma once
 
 #include <span>

@@ -1,11 +1,12 @@
 // Who runs in the next step: first come, first served, many sequences at once.
 //
-// Rules. Decodes come first, then prefill pieces of the oldest sequences, then admissions, within a budget of rows. A
-// sequence is admitted when its state slots and the pages of all its known tokens are free; prefill therefore never runs
-// out, only decodes ask for more pages. When a decode finds none, the youngest running sequence is preempted: its units
-// are freed and its tokens, output included, are computed again later. Every running sequence is older than every waiting
-// one, the oldest can take the pages of all others, and no prompt is accepted that the whole pool cannot hold: the
-// oldest always progresses. Engine thread only; no I/O, no clock.
+// Rules. Decodes come first, then prefill pieces of the oldest sequences, then admissions, within a
+// budget of rows. A sequence is admitted when its state slots and the pages of all its known tokens
+// are free; prefill therefore never runs out, only decodes ask for more pages. When a decode finds
+// none, the youngest running sequence is preempted: its units are freed and its tokens, output
+// included, are computed again later. Every running sequence is older than every waiting one, the
+// oldest can take the pages of all others, and no prompt is accepted that the whole pool cannot
+// hold: the oldest always progresses. Engine thread only; no I/O, no clock.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@
 namespace weft::engine {
 
 struct SchedulerLimits {
-  uint32_t max_sequences = 1;     // running at once; at most max_batch_tokens, so that every decode fits a step
+  // Running at once; at most max_batch_tokens, so that every decode fits a step.
+  uint32_t max_sequences = 1;
   uint32_t max_batch_tokens = 1;  // rows of a step
   uint32_t max_logit_rows = 2;    // > max_sequences: the surplus serves prompt log-probabilities
-  uint32_t prefill_chunk = 0;     // most prefill rows of one sequence in a step; 0 = the budget alone
+  uint32_t prefill_chunk = 0;  // most prefill rows of one sequence in a step; 0 = the budget alone
   uint32_t max_waiting = 1;
   uint64_t max_waiting_bytes = 0;
 };
@@ -37,12 +39,14 @@ class Scheduler {
  public:
   explicit Scheduler(SchedulerLimits limits);
 
-  // kUnavailable when the queue is full, kInvalid when the id is in use; the sequence is destroyed then.
+  // kUnavailable when the queue is full, kInvalid when the id is in use; the sequence is destroyed
+  // then.
   Status enqueue(std::unique_ptr<Sequence> sequence);
-  // Plans a step: preempts and admits as needed. The result stays valid until the next call or remove(). Never empty
-  // while there is work. Newly admitted sequences are among the runs.
+  // Plans a step: preempts and admits as needed. The result stays valid until the next call or
+  // remove(). Never empty while there is work. Newly admitted sequences are among the runs.
   const std::vector<PlannedRun>& plan();
-  // Takes a sequence out, whatever it was doing; its units return when the caller lets it go. NULL when unknown.
+  // Takes a sequence out, whatever it was doing; its units return when the caller lets it go. NULL
+  // when unknown.
   std::unique_ptr<Sequence> remove(uint64_t id);
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }

@@ -22,12 +22,18 @@ std::string text_of(const weft_err& err, weft_status status) {
 
 ErrorCode code_of(weft_status status) {
   switch (status) {
-    case WEFT_E_CONFIG: return ErrorCode::kInvalid;
-    case WEFT_E_UNSUPPORTED: return ErrorCode::kUnsupported;
-    case WEFT_E_CORRUPT: return ErrorCode::kCorrupt;
-    case WEFT_E_NOMEM: return ErrorCode::kUnavailable;
-    case WEFT_E_IO: return ErrorCode::kIo;
-    default: return ErrorCode::kInternal;
+    case WEFT_E_CONFIG:
+      return ErrorCode::kInvalid;
+    case WEFT_E_UNSUPPORTED:
+      return ErrorCode::kUnsupported;
+    case WEFT_E_CORRUPT:
+      return ErrorCode::kCorrupt;
+    case WEFT_E_NOMEM:
+      return ErrorCode::kUnavailable;
+    case WEFT_E_IO:
+      return ErrorCode::kIo;
+    default:
+      return ErrorCode::kInternal;
   }
 }
 
@@ -53,8 +59,9 @@ Result<Limits> limits_of(const wire::Configure& c, const weft_model_info& info) 
                       out.max_context, info.max_context);
   }
   if (info.vocab == 0 || info.hidden == 0 || out.max_context < 2) {
-    return make_error(ErrorCode::kInvalid, "a model with vocabulary {}, width {} and context {} is unusable",
-                      info.vocab, info.hidden, out.max_context);
+    return make_error(ErrorCode::kInvalid,
+                      "a model with vocabulary {}, width {} and context {} is unusable", info.vocab,
+                      info.hidden, out.max_context);
   }
   // Every running sequence decodes in every step, so no more may run than a step has rows.
   out.max_sequences = std::min(out.max_sequences, out.max_batch_tokens);
@@ -75,7 +82,8 @@ Result<weft_mem_plan> plan_memory(const StepModel& model, const Limits& limits) 
   err.struct_size = sizeof(err);
   const weft_status status = model.table->plan(model.self, &l, &plan, &err);
   if (status != WEFT_OK) {
-    return make_error(code_of(status), "the model refused its memory plan: {}", text_of(err, status));
+    return make_error(code_of(status), "the model refused its memory plan: {}",
+                      text_of(err, status));
   }
   return plan;
 }
@@ -150,10 +158,11 @@ Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& 
   WEFT_ASSIGN(const CacheSizes sizes,
               size_caches(plan, budget, limits.max_sequences, limits.max_context));
   if (sizes.max_context < 2) {
-    return make_error(ErrorCode::kInvalid,
-                      "{} bytes of cache hold {} token: not enough for a prompt and an answer; give "
-                      "the worker more memory",
-                      budget, sizes.max_context);
+    return make_error(
+        ErrorCode::kInvalid,
+        "{} bytes of cache hold {} token: not enough for a prompt and an answer; give "
+        "the worker more memory",
+        budget, sizes.max_context);
   }
   WEFT_ASSIGN(out.caches, Caches::make(plan, sizes, kPoisonUnits));
   WEFT_TRY(out.session->load_weights(
@@ -162,8 +171,8 @@ Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& 
   progress.report("warm-up", 0, 0);
   weft_err err = {};
   err.struct_size = sizeof(err);
-  const weft_status status = model.table->ready(model.self, out.caches->arenas().data(),
-                                                plan.n_groups, &err);
+  const weft_status status =
+      model.table->ready(model.self, out.caches->arenas().data(), plan.n_groups, &err);
   if (status != WEFT_OK) {
     return make_error(code_of(status), "the model did not become ready: {}", text_of(err, status));
   }
@@ -182,8 +191,10 @@ bool is_permanent(ErrorCode code) {
     case ErrorCode::kNotFound:
     case ErrorCode::kUnsupported:
     case ErrorCode::kCorrupt:
-    case ErrorCode::kPermission: return true;
-    default: return false;
+    case ErrorCode::kPermission:
+      return true;
+    default:
+      return false;
   }
 }
 

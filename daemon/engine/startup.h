@@ -1,5 +1,5 @@
-// From a Configure message to an engine that can step: open the model, decide the limits, size and map the caches, load
-// the weights, run a first step. Engine thread.
+// From a Configure message to an engine that can step: open the model, decide the limits, size and
+// map the caches, load the weights, run a first step. Engine thread.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,8 @@ inline constexpr uint32_t kPromptLogitRows = 64;
 inline constexpr uint32_t kSequencesMax = 1u << 16;
 inline constexpr uint32_t kBatchTokensMax = 1u << 20;
 
-// Members are destroyed bottom-up: the engine's sequences return their units, then the model stops, then the arenas go.
+// Members are destroyed bottom-up: the engine's sequences return their units, then the model stops,
+// then the arenas go.
 struct RunningModel {
   std::unique_ptr<Caches> caches;
   std::unique_ptr<ModelSession> session;

@@ -1,5 +1,5 @@
-// weft-worker: the process around a WorkerServer. Started by weftd with one end of a socket pair; lives as long as the
-// socket does and never longer than its parent.
+// weft-worker: the process around a WorkerServer. Started by weftd with one end of a socket pair;
+// lives as long as the socket does and never longer than its parent.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -30,7 +30,8 @@ constexpr std::string_view kUsage =
     "  --fd N          connected stream socket inherited from weftd\n"
     "  --connect PATH  connect to this Unix socket instead (debugging)\n"
     "  --version       print the version\n"
-    "Exit status: 0 the link was closed, 1 fault (a restart may help), 2 permanent fault, 3 bad link,\n"
+    "Exit status: 0 the link was closed, 1 fault (a restart may help), 2 permanent fault, 3 bad "
+    "link,\n"
     "64 usage.\n";
 
 Result<UniqueFd> inherited(std::string_view text) {
@@ -40,8 +41,8 @@ Result<UniqueFd> inherited(std::string_view text) {
   socklen_t size = sizeof(type);
   if (error != std::errc() || end != text.data() + text.size() || fd < 0 ||
       ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) {
-    return make_error(ErrorCode::kInvalid, "--fd expects the number of a connected stream socket, got {}",
-                      text);
+    return make_error(ErrorCode::kInvalid,
+                      "--fd expects the number of a connected stream socket, got {}", text);
   }
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return UniqueFd(fd);
@@ -63,8 +64,8 @@ Result<UniqueFd> connected(const std::string& path) {
   return fd;
 }
 
-// The parent decides when a worker ends, by closing the link: a SIGTERM that a service manager sends to the whole group
-// must not cut streams that weftd is still draining.
+// The parent decides when a worker ends, by closing the link: a SIGTERM that a service manager
+// sends to the whole group must not cut streams that weftd is still draining.
 void follow_parent() {
   for (const int signal_number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
     ::signal(signal_number, SIG_IGN);

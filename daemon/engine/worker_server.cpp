@@ -94,7 +94,8 @@ void WorkerServer::end(LinkState state) {
   if (state == LinkState::kGone) outbox_.close();
 }
 
-// The engine stops at its next step boundary; its last frames (a fault, final tokens) still leave while there is a peer.
+// The engine stops at its next step boundary; its last frames (a fault, final tokens) still leave
+// while there is a peer.
 void WorkerServer::wait_for_engine() {
   const uint64_t deadline = monotonic_us() + options_.stop_grace_ms * 1000;
   bool told = false;
@@ -257,7 +258,11 @@ Result<WorkerExit> WorkerServer::serve() {
       return WorkerExit::kLink;
     }
     engine_->step();
-    if (engine_->faulted() || emit_failed_) return WorkerExit::kFault;
+    if (emit_failed_) {
+      emit_fault("link", Error(ErrorCode::kInternal, "a message was over the frame limit"), false);
+      return WorkerExit::kFault;
+    }
+    if (engine_->faulted()) return WorkerExit::kFault;
     if (!inbox_.take(&messages, !engine_->has_work())) return WorkerExit::kClosed;
   }
 }
@@ -265,13 +270,19 @@ Result<WorkerExit> WorkerServer::serve() {
 // False when the message has no place here.
 bool WorkerServer::handle(wire::Envelope message) {
   switch (message.body_case()) {
-    case wire::Envelope::kGenerate: engine_->generate(std::move(*message.mutable_generate())); break;
+    case wire::Envelope::kGenerate:
+      engine_->generate(std::move(*message.mutable_generate()));
+      break;
     case wire::Envelope::kCancel:
       engine_->cancel(message.cancel().id(), message.cancel().reason());
       break;
-    case wire::Envelope::kDrain: engine_->drain(message.drain().deadline_ms()); break;
-    case wire::Envelope::kConfigure: return false;
-    default: break;  // a newer weftd may say more
+    case wire::Envelope::kDrain:
+      engine_->drain(message.drain().deadline_ms());
+      break;
+    case wire::Envelope::kConfigure:
+      return false;
+    default:
+      break;  // a newer weftd may say more
   }
   return true;
 }

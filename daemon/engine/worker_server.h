@@ -1,9 +1,9 @@
 // A worker without its process: the link to weftd and the engine behind it.
 //
-// Two threads. The one that calls run() is the link: it polls the socket and an event descriptor, decodes, queues and
-// writes, and never waits for the model. The engine thread loads the model and steps. They share an Inbox and an Outbox
-// and nothing else. The worker's life is the socket's: when weftd closes it (or dies), run() returns, whatever the engine
-// is doing.
+// Two threads. The one that calls run() is the link: it polls the socket and an event descriptor,
+// decodes, queues and writes, and never waits for the model. The engine thread loads the model and
+// steps. They share an Inbox and an Outbox and nothing else. The worker's life is the socket's:
+// when weftd closes it (or dies), run() returns, whatever the engine is doing.
 #pragma once
 
 #include <atomic>
@@ -30,16 +30,18 @@ struct WorkerOptions {
   uint32_t frame_limit = wire::kFrameLimitDefault;
   size_t inbox_bytes = 64u << 20;
   size_t outbox_bytes = 64u << 20;
-  // How long run() waits for the engine thread to notice that it is over, and for the last frames to leave.
+  // How long run() waits for the engine thread to notice that it is over, and for the last frames
+  // to leave.
   uint64_t stop_grace_ms = 3000;
-  // Called when that time is over: a model call that does not return. A process ends itself here (there is no other way
-  // to stop a thread in foreign code); by default run() goes on waiting.
+  // Called when that time is over: a model call that does not return. A process ends itself here
+  // (there is no other way to stop a thread in foreign code); by default run() goes on waiting.
   std::function<void()> on_stuck;
 };
 
 class WorkerServer {
  public:
-  // socket: connected stream socket. source: borrowed, used by the engine thread until run() returns.
+  // socket: connected stream socket. source: borrowed, used by the engine thread until run()
+  // returns.
   WorkerServer(UniqueFd socket, ModelSource* source, WorkerOptions options);
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;

@@ -63,9 +63,10 @@ Result<bool> FrameDecoder::next(Envelope* out) {
   if (buffered() < kFrameHeaderBytes) return false;
   const uint32_t length = read_length(buffer_.data() + start_);
   if (length > limit_) {
-    return fail(fmt::format(
-        "the peer announced a message of {} bytes, the limit is {}: both ends must speak protocol {}",
-        length, limit_, kProtocolVersion));
+    return fail(
+        fmt::format("the peer announced a message of {} bytes, the limit is {}: both ends must "
+                    "speak protocol {}",
+                    length, limit_, kProtocolVersion));
   }
   if (buffered() - kFrameHeaderBytes < length) return false;
   if (length > 0x7fffffffu ||

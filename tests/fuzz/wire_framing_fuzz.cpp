@@ -1,5 +1,5 @@
-// Frame decoder against arbitrary bytes: whatever comes, the result must not depend on how the stream was cut, and every
-// message that decodes must survive encoding again.
+// Frame decoder against arbitrary bytes: whatever comes, the result must not depend on how the
+// stream was cut, and every message that decodes must survive encoding again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Gathers what an engine emits, per request, and checks the protocol on the way: admitted once and before tokens, nothing
-// after the final message, prompt log-probabilities once.
+// Gathers what an engine emits, per request, and checks the protocol on the way: admitted once and
+// before tokens, nothing after the final message, prompt log-probabilities once.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -1,6 +1,7 @@
-// A deterministic toy behind the real weft.model/1 table. Its logits are a hash of the whole token history, read back
-// from the caches: a state slot, a page, a row or a media row that belongs to someone else changes the result at once. It
-// also checks every batch against the contract of weft/model.h and keeps a list of violations.
+// A deterministic toy behind the real weft.model/1 table. Its logits are a hash of the whole token
+// history, read back from the caches: a state slot, a page, a row or a media row that belongs to
+// someone else changes the result at once. It also checks every batch against the contract of
+// weft/model.h and keeps a list of violations.
 //
 // oracle_* compute the same from the history alone, without caches or batches.
 #pragma once
@@ -26,7 +27,7 @@ struct FakeOptions {
   int32_t nan_token = -1;   // logits after this token are NaN
   int32_t fail_token = -1;  // a step that runs this token fails
   weft_status fail_status = WEFT_E_INTERNAL;
-  int32_t bad_patch = -1;   // encode_media fails when the first patch value is this
+  int32_t bad_patch = -1;  // encode_media fails when the first patch value is this
 };
 
 class FakeModel {
@@ -41,7 +42,8 @@ class FakeModel {
 
   FakeOptions options;
   std::vector<std::string> violations;
-  std::set<const void*> token_arrays;  // addresses seen: one when the engine builds batches without allocating
+  std::set<const void*>
+      token_arrays;  // addresses seen: one when the engine builds batches without allocating
   std::atomic<uint64_t> steps{0};
   uint64_t rows = 0;
   uint32_t largest_batch_rows = 0;
@@ -61,7 +63,8 @@ class FakeModel {
   std::vector<weft_arena> arenas_;
 };
 
-// The logits after `tokens` (prompt and output so far); media of the request replace their placeholders.
+// The logits after `tokens` (prompt and output so far); media of the request replace their
+// placeholders.
 std::vector<float> oracle_logits(const FakeOptions& options, const std::vector<int32_t>& tokens,
                                  const wire::Generate& request);
 

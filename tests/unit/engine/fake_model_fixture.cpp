@@ -160,7 +160,8 @@ void FakeModel::check(const weft_batch& b) {
   for (uint32_t i = 0; i < b.n_seqs; ++i) {
     if (b.seq_start[i + 1] <= b.seq_start[i]) violation("a sequence without rows");
     const int32_t write = b.maps[1].write_slot[i], read = b.maps[1].read_slot[i];
-    if (write < 0 || static_cast<uint64_t>(write) >= arenas_[1].n_units) violation("slot out of range");
+    if (write < 0 || static_cast<uint64_t>(write) >= arenas_[1].n_units)
+      violation("slot out of range");
     if (!slots.insert(write).second) violation("two sequences share a slot");
     if ((read < 0) != (b.context[i] == 0)) violation("fresh state and context disagree");
     const uint32_t length = b.context[i] + b.seq_start[i + 1] - b.seq_start[i];
@@ -199,9 +200,9 @@ uint64_t FakeModel::rows_hash(const weft_batch& b, uint32_t index, uint32_t leng
     const weft_cache_map& map = b.maps[g * 2];
     for (uint32_t t = 0; t < length; ++t) {
       const int32_t page = map.table[index * map.table_stride + t / kPageTokens[g]];
-      const auto* entries = reinterpret_cast<const RowEntry*>(
-          static_cast<const char*>(arenas_[g * 2].base) +
-          static_cast<uint64_t>(page) * arenas_[g * 2].stride);
+      const auto* entries =
+          reinterpret_cast<const RowEntry*>(static_cast<const char*>(arenas_[g * 2].base) +
+                                            static_cast<uint64_t>(page) * arenas_[g * 2].stride);
       const RowEntry& e = entries[t % kPageTokens[g]];
       if (e.position != t) violation("a row of another position was read");
       h = mix(h, e.value);
@@ -224,8 +225,9 @@ void FakeModel::run_sequence(const weft_batch& b, uint32_t index) {
     for (uint32_t g = 0; g < 2; ++g) {
       const weft_cache_map& map = b.maps[g * 2];
       const int32_t page = map.table[index * map.table_stride + position / kPageTokens[g]];
-      auto* entries = reinterpret_cast<RowEntry*>(static_cast<char*>(arenas_[g * 2].base) +
-                                                  static_cast<uint64_t>(page) * arenas_[g * 2].stride);
+      auto* entries =
+          reinterpret_cast<RowEntry*>(static_cast<char*>(arenas_[g * 2].base) +
+                                      static_cast<uint64_t>(page) * arenas_[g * 2].stride);
       entries[position % kPageTokens[g]] = {row_value(c, g), position};
     }
     state.hash = mix(state.hash, c);
@@ -274,7 +276,8 @@ std::vector<float> oracle_logits(const FakeOptions& o, const std::vector<int32_t
 namespace {
 
 // Scores `token` against raw logits by the definition.
-float score(const std::vector<float>& logits, int32_t token, int32_t n, std::vector<TopLogprob>* top) {
+float score(const std::vector<float>& logits, int32_t token, int32_t n,
+            std::vector<TopLogprob>* top) {
   double sum = 0.0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x));
   const auto value = [&](int32_t id) {
@@ -304,8 +307,8 @@ OracleResult oracle_generate(const FakeOptions& o, const wire::Generate& request
   for (size_t i = 1; p.prompt_logprobs >= 0 && i < parsed->prompt.size(); ++i) {
     const std::vector<int32_t> prefix(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(i));
     out.prompt_tops.emplace_back();
-    out.prompt_logprobs.push_back(
-        score(oracle_logits(o, prefix, request), tokens[i], p.prompt_logprobs, &out.prompt_tops.back()));
+    out.prompt_logprobs.push_back(score(oracle_logits(o, prefix, request), tokens[i],
+                                        p.prompt_logprobs, &out.prompt_tops.back()));
   }
   TokenCounts counts;
   counts.add_prompt(tokens);

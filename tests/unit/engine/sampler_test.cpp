@@ -8,7 +8,6 @@
 
 #include "engine/rng.h"
 #include "engine/sampler_reference.h"
-
 #include "unit/engine/test_rng.h"
 
 using namespace weft;
@@ -122,7 +121,8 @@ TEST_CASE("the sampler agrees with the naive reference on random rows") {
     std::vector<int32_t> prompt(rng() % 10);
     for (int32_t& t : prompt) t = static_cast<int32_t>(rng() % vocab);
     counts.add_prompt(prompt);
-    for (uint32_t i = rng() % 10; i > 0; --i) counts.add_output(static_cast<int32_t>(rng() % vocab));
+    for (uint32_t i = rng() % 10; i > 0; --i)
+      counts.add_output(static_cast<int32_t>(rng() % vocab));
     const SamplePoint point{static_cast<uint32_t>(rng() % 4), rng()};
     std::vector<float> row = logits;
     const auto got = sample_token(row, params, counts, point, &scratch);
@@ -144,7 +144,8 @@ TEST_CASE("each filter keeps what its definition says") {
     SamplingParams p;
     change(p);
     std::vector<int32_t> ids;
-    for (const auto& c : reference_distribution(logits, p, TokenCounts(), 0)) ids.push_back(c.first);
+    for (const auto& c : reference_distribution(logits, p, TokenCounts(), 0))
+      ids.push_back(c.first);
     std::sort(ids.begin(), ids.end());
     return ids;
   };

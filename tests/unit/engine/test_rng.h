@@ -1,4 +1,5 @@
-// std::mt19937 whose numbers are uint32_t (the standard's result_type is a 64-bit type here). Same sequence everywhere.
+// std::mt19937 whose numbers are uint32_t (the standard's result_type is a 64-bit type here). Same
+// sequence everywhere.
 #pragma once
 
 #include <cstdint>

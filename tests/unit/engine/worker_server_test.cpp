@@ -230,7 +230,8 @@ TEST_CASE("queues of a few bytes and a slow reader lose nothing") {
   std::thread sender([&] {
     for (const wire::Generate& g : sent) peer.generate(g);
   });
-  // Nothing is read until the worker has had to stop: its socket, of a few KiB, is readable and the engine has run.
+  // Nothing is read until the worker has had to stop: its socket, of a few KiB, is readable and the
+  // engine has run.
   while (peer.source.model.steps < 5) std::this_thread::yield();
   peer.until_finished(sent.size());
   sender.join();
@@ -241,8 +242,7 @@ TEST_CASE("queues of a few bytes and a slow reader lose nothing") {
 TEST_CASE("a load that fails says why and whether trying again makes sense") {
   Peer permanent;
   permanent.configure("missing");
-  const wire::Envelope why =
-      permanent.until([](const wire::Envelope& e) { return e.has_fault(); });
+  const wire::Envelope why = permanent.until([](const wire::Envelope& e) { return e.has_fault(); });
   CHECK(why.fault().permanent());
   CHECK(why.fault().where() == "load");
   CHECK(why.fault().message().find("missing") != std::string::npos);
@@ -250,7 +250,8 @@ TEST_CASE("a load that fails says why and whether trying again makes sense") {
 
   Peer flaky;
   flaky.configure("flaky");
-  CHECK_FALSE(flaky.until([](const wire::Envelope& e) { return e.has_fault(); }).fault().permanent());
+  CHECK_FALSE(
+      flaky.until([](const wire::Envelope& e) { return e.has_fault(); }).fault().permanent());
   CHECK(flaky.wait_exit() == WorkerExit::kFault);
 }
 
@@ -268,7 +269,8 @@ TEST_CASE("a configuration that cannot work is a permanent fault with numbers") 
   };
   CHECK(fault_of([](auto* c) { c->set_max_context(201); }).find("200") != std::string::npos);
   CHECK(fault_of([](auto* c) { c->set_memory_bytes(10); }).find("10") != std::string::npos);
-  CHECK(fault_of([](auto* c) { c->set_max_sequences(1u << 30); }).find("65536") != std::string::npos);
+  CHECK(fault_of([](auto* c) { c->set_max_sequences(1u << 30); }).find("65536") !=
+        std::string::npos);
 }
 
 TEST_CASE("closing the link ends a worker that is loading, running or waiting") {
@@ -338,6 +340,20 @@ TEST_CASE("a broken model ends the worker after it has said so") {
   peer.generate(make_request(1, {59}, 20));
   peer.until([](const wire::Envelope& m) { return m.has_fault(); });
   CHECK(peer.got.requests.at(1).finish == wire::FINISH_ERROR);
+  CHECK(peer.wait_exit() == WorkerExit::kFault);
+}
+
+TEST_CASE("an answer that no frame can hold is a fault, not a silent loss") {
+  WorkerOptions options;
+  options.frame_limit = 2000;
+  Peer peer({}, options);
+  peer.configure();
+  peer.until_ready();
+  wire::Generate g = make_request(1, std::vector<int32_t>(100, 1), 2);
+  g.mutable_sampling()->set_prompt_logprobs(20);
+  peer.generate(g);
+  const wire::Envelope e = peer.until([](const wire::Envelope& m) { return m.has_fault(); });
+  CHECK(e.fault().where() == "link");
   CHECK(peer.wait_exit() == WorkerExit::kFault);
 }
 
