@@ -1,5 +1,8 @@
 #include "ctl/api.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "http/sse.h"
 
 namespace weft::ctl {
@@ -69,13 +72,13 @@ ApiOutcome Api::call(std::string_view method, std::string_view target, std::stri
   return out;
 }
 
-ApiOutcome Api::stream(std::string_view target, std::string body,
-                       const std::function<bool(std::string_view)>& on_data) const {
+ApiOutcome Api::stream(std::string_view target, std::string body, const OnData& on_data) const {
   ApiOutcome out;
   std::string error_body;
   bool go_on = true;
+  int64_t received_us = 0;  // of one read: events that came together have one time
   http::SseParser events(
-      [&](const http::SseEvent& event) { go_on = go_on && on_data(event.data); });
+      [&](const http::SseEvent& event) { go_on = go_on && on_data(event.data, received_us); });
   bool too_large = false;
   auto response = exchange("POST", target, std::move(body),
                            [&](const http::ClientResponse& head, std::string_view bytes) {
@@ -84,6 +87,7 @@ ApiOutcome Api::stream(std::string_view target, std::string body,
                                    0, (1u << 20) - std::min<size_t>(error_body.size(), 1u << 20)));
                                return true;
                              }
+                             received_us = monotonic_us();
                              too_large = !events.feed(bytes);
                              return go_on && !too_large;
                            });
@@ -97,6 +101,11 @@ ApiOutcome Api::stream(std::string_view target, std::string body,
     out.ok = true;
   }
   return out;
+}
+
+int64_t monotonic_us() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
 std::string text_at(const JsonValue& object, std::string_view key) {

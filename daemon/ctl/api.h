@@ -39,13 +39,14 @@ std::string socket_address(std::string_view text);
 
 class Api {
  public:
+  using OnData = std::function<bool(std::string_view data, int64_t received_us)>;
   Api(std::string address, http::ClientOptions options)
       : address_(std::move(address)), options_(options) {}
 
   ApiOutcome call(std::string_view method, std::string_view target, std::string body = {}) const;
-  // Streams an answer; `on_data` gets the data of each server-sent event and says whether to go on.
-  ApiOutcome stream(std::string_view target, std::string body,
-                    const std::function<bool(std::string_view)>& on_data) const;
+  // Streams an answer; `on_data` gets the data of each server-sent event with the time its bytes
+  // were read (monotonic, microseconds) and says whether to go on.
+  ApiOutcome stream(std::string_view target, std::string body, const OnData& on_data) const;
   const std::string& address() const { return address_; }
 
  private:
@@ -54,6 +55,8 @@ class Api {
   const std::string address_;
   const http::ClientOptions options_;
 };
+
+int64_t monotonic_us();
 
 // Lenient reading of answers: what is missing or of another kind is empty or zero.
 std::string text_at(const JsonValue& object, std::string_view key);

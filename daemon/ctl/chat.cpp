@@ -1,7 +1,6 @@
 // weftctl chat: one question or a conversation over the control socket. Thinking is dimmed on a
 // terminal. When the output is not a terminal it carries the answer alone; thinking and numbers
 // then go to the error stream.
-#include <chrono>
 #include <iterator>
 
 #include "ctl/chat_stream.h"
@@ -13,12 +12,6 @@ namespace {
 
 constexpr std::string_view kDim = "\x1b[2m";
 constexpr std::string_view kPlain = "\x1b[0m";
-
-int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 class Conversation {
  public:
@@ -135,10 +128,10 @@ int Conversation::ask(const std::string& text) {
     console.out.flush();
     line_open_ = true;
   };
-  ChatAnswer answer(now_us(), listener);
+  ChatAnswer answer(monotonic_us(), listener);
   const ApiOutcome out =
       api_.stream("/v1/chat/completions", request_body(true),
-                  [&](std::string_view data) { return answer.event(data, now_us()); });
+                  [&](std::string_view data, int64_t at) { return answer.event(data, at); });
   end_line();
   for (const ShownCall& call : answer.calls()) {
     console.out << terminal_safe(
@@ -147,6 +140,10 @@ int Conversation::ask(const std::string& text) {
   }
   const bool interrupted = console.interrupted != nullptr && console.interrupted->load();
   if (interrupted) show_aside("[interrupted]\n");
+  if (interrupted && answer.content().empty() && answer.reasoning().empty()) {
+    messages_.pop_back();  // nothing was said: the question is taken back
+    return kFailure;
+  }
   if (!interrupted && (!out.ok || !answer.error().empty() || !answer.done())) {
     messages_.pop_back();  // the question was not answered; it may be asked again
     if (!out.ok) return context_.fail(out.failure);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -61,7 +62,10 @@ struct FakeDaemon {
     });
   }
   ~FakeDaemon() {
-    t.call([&] { server.reset(); });
+    t.call([&] {
+      server.reset();
+      open.clear();
+    });
     std::filesystem::remove_all(dir);
   }
 
@@ -71,7 +75,15 @@ struct FakeDaemon {
     if (const auto e = events.find(key); e != events.end() && has(r.body, "\"stream\":true")) {
       http::SseWriter w(out.begin_stream(200, http::sse_headers()));
       w.comment("hello");
-      for (const std::string& data : e->second) w.event(data);
+      for (const std::string& data : e->second) {
+        if (data != "[HOLD]") w.event(data);
+      }
+      if (e->second.back() == "[HOLD]") {  // the answer never ends; the user's Ctrl-C does it
+        interrupted = true;
+        w.stream().on_disconnect([this] { ++left; });
+        open.push_back(std::make_unique<http::SseWriter>(std::move(w)));
+        return;
+      }
       w.end();
       return;
     }
@@ -103,6 +115,9 @@ struct FakeDaemon {
   std::map<std::string, std::pair<int, std::string>> replies;
   std::map<std::string, std::vector<std::string>> events;
   std::vector<std::string> requests;
+  std::vector<std::unique_ptr<http::SseWriter>> open;
+  int left = 0;
+  std::atomic<bool> interrupted{false};
 };
 
 constexpr const char* kStatus =
@@ -298,6 +313,23 @@ TEST_CASE("without a terminal the output is the answer alone") {
   d.reply("POST /v1/chat/completions", 200, R"({"object":"chat.completion"})");
   CHECK(d.ctl({"chat", "--model", "m", "-m", "x", "--json"}).out ==
         "{\"object\":\"chat.completion\"}\n");
+}
+
+TEST_CASE("Ctrl-C ends the running answer, cancels it in weftd and keeps the conversation") {
+  FakeDaemon d;
+  d.stream("POST /v1/chat/completions", {chunk(R"({"content":"He"})"), "[HOLD]"});
+  std::istringstream in("one\n/exit\n");
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{in, out, err};
+  console.in_is_terminal = console.out_is_terminal = true;
+  console.interrupted = &d.interrupted;
+  const int code = run_weftctl({"--socket", d.socket, "chat", "--model", "m"}, console);
+  CHECK(code == kFailure);
+  CHECK(has(out.str(), "[interrupted]"));
+  CHECK(has(out.str(), "> "));
+  CHECK(err.str().empty());
+  while (d.t.call([&] { return d.left; }) == 0) std::this_thread::yield();
 }
 
 TEST_CASE("chat failures: no model, refused, an error event, a broken stream, nonsense") {
