@@ -5,7 +5,9 @@
 namespace weft_kimi {
 namespace {
 
-uint32_t rows_of(const weft_batch& b, uint32_t seq) { return b.seq_start[seq + 1] - b.seq_start[seq]; }
+uint32_t rows_of(const weft_batch& b, uint32_t seq) {
+  return b.seq_start[seq + 1] - b.seq_start[seq];
+}
 
 uint64_t pages_for(uint64_t tokens, uint32_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
@@ -40,15 +42,17 @@ void BatchPlan::resize(const BatchShape& shape) {
 }
 
 uint64_t BatchPlan::bytes() const {
-  const uint64_t seqs = seq_at_.size() + new_start_.size() + step_start_.size() + chunk_start_.size() +
-                        context_.size() + read_slot_.size() + write_slot_.size();
+  const uint64_t seqs = seq_at_.size() + new_start_.size() + step_start_.size() +
+                        chunk_start_.size() + context_.size() + read_slot_.size() +
+                        write_slot_.size();
   const uint64_t rows = token_.size() + logit_row_.size() + media_row_.size();
   return 4 * (seqs + rows + table_.size());
 }
 
 Fault BatchPlan::check_header(const weft_batch& b) const {
   if (b.struct_size < sizeof(weft_batch)) {
-    return fault(WEFT_E_ARG, "batch.struct_size: expected {}, got {}", sizeof(weft_batch), b.struct_size);
+    return fault(WEFT_E_ARG, "batch.struct_size: expected {}, got {}", sizeof(weft_batch),
+                 b.struct_size);
   }
   const auto limit = [](const char* name, uint32_t got, uint32_t low, uint32_t high) -> Fault {
     if (got >= low && got <= high) return {};
@@ -78,25 +82,29 @@ Fault BatchPlan::check_header(const weft_batch& b) const {
 }
 
 Fault BatchPlan::check_sequences(const weft_batch& b) {
-  if (b.seq_start[0] != 0) return fault(WEFT_E_ARG, "batch.seq_start[0]: expected 0, got {}", b.seq_start[0]);
+  if (b.seq_start[0] != 0)
+    return fault(WEFT_E_ARG, "batch.seq_start[0]: expected 0, got {}", b.seq_start[0]);
   for (uint32_t i = 0; i < b.n_seqs; ++i) {
     const uint64_t from = b.seq_start[i], to = b.seq_start[i + 1];
     if (to <= from || to > b.n_rows) {
-      return fault(WEFT_E_ARG, "batch.seq_start[{}]: expected {} to {} (every sequence has rows), got {}",
+      return fault(WEFT_E_ARG,
+                   "batch.seq_start[{}]: expected {} to {} (every sequence has rows), got {}",
                    i + 1, from + 1, b.n_rows, to);
     }
     if (b.context[i] + (to - from) > shape_.max_context) {
-      return fault(WEFT_E_ARG, "sequence {}: {} cached tokens and {} new ones exceed the context limit of {}",
+      return fault(WEFT_E_ARG,
+                   "sequence {}: {} cached tokens and {} new ones exceed the context limit of {}",
                    i, b.context[i], to - from, shape_.max_context);
     }
   }
   if (b.seq_start[b.n_seqs] != b.n_rows) {
-    return fault(WEFT_E_ARG, "batch.seq_start[{}]: expected n_rows ({}), got {}", b.n_seqs, b.n_rows,
-                 b.seq_start[b.n_seqs]);
+    return fault(WEFT_E_ARG, "batch.seq_start[{}]: expected n_rows ({}), got {}", b.n_seqs,
+                 b.n_rows, b.seq_start[b.n_seqs]);
   }
   for (uint32_t r = 0; r < b.n_rows; ++r) {
     if (b.token[r] < 0 || static_cast<uint32_t>(b.token[r]) >= shape_.vocab) {
-      return fault(WEFT_E_ARG, "batch.token[{}]: expected 0 to {}, got {}", r, shape_.vocab - 1, b.token[r]);
+      return fault(WEFT_E_ARG, "batch.token[{}]: expected 0 to {}, got {}", r, shape_.vocab - 1,
+                   b.token[r]);
     }
   }
   return {};
@@ -105,9 +113,12 @@ Fault BatchPlan::check_sequences(const weft_batch& b) {
 // Decodes first, prompt pieces after them, each in the caller's order.
 void BatchPlan::order(const weft_batch& b) {
   const bool all_steps = (b.flags & WEFT_BATCH_RECURRENT) != 0;
-  const auto is_step = [&](uint32_t i) { return all_steps || rows_of(b, i) < shape_.prefill_min_rows; };
+  const auto is_step = [&](uint32_t i) {
+    return all_steps || rows_of(b, i) < shape_.prefill_min_rows;
+  };
   uint32_t at = 0, row = 0;
-  const auto append = [&](uint32_t i, std::vector<uint32_t>& starts, uint32_t index, uint32_t base) {
+  const auto append = [&](uint32_t i, std::vector<uint32_t>& starts, uint32_t index,
+                          uint32_t base) {
     seq_at_[at++] = i;
     new_start_[i] = row;
     starts[index] = row - base;
@@ -151,13 +162,15 @@ void BatchPlan::set_ranges(uint32_t steps, uint32_t step_rows) {
 
 // Copies the page numbers that the step touches and notes who writes which page.
 Fault BatchPlan::take_pages(const weft_batch& b, const weft_cache_map& map) {
-  if (map.table == nullptr) return fault(WEFT_E_ARG, "maps[mla].table: expected a pointer, got NULL");
+  if (map.table == nullptr)
+    return fault(WEFT_E_ARG, "maps[mla].table: expected a pointer, got NULL");
   for (uint32_t p = 0; p < b.n_seqs; ++p) {
     const uint32_t i = seq_at_[p];
     const uint64_t pages = pages_for(uint64_t{b.context[i]} + rows_of(b, i), shape_.page_tokens);
     if (pages > map.table_stride) {
-      return fault(WEFT_E_ARG, "maps[mla].table_stride: sequence {} needs {} pages, got room for {}", i,
-                   pages, map.table_stride);
+      return fault(WEFT_E_ARG,
+                   "maps[mla].table_stride: sequence {} needs {} pages, got room for {}", i, pages,
+                   map.table_stride);
     }
     const int32_t* from = map.table + i * map.table_stride;
     int32_t* to = table_.data() + p * shape_.table_stride();
@@ -165,14 +178,16 @@ Fault BatchPlan::take_pages(const weft_batch& b, const weft_cache_map& map) {
     for (uint64_t k = 0; k < pages; ++k) {
       const int32_t page = from[k];
       if (page < 0 || static_cast<uint64_t>(page) >= shape_.n_pages) {
-        return fault(WEFT_E_ARG, "maps[mla].table: sequence {}, entry {}: expected a page from 0 to {}, got {}",
+        return fault(WEFT_E_ARG,
+                     "maps[mla].table: sequence {}, entry {}: expected a page from 0 to {}, got {}",
                      i, k, static_cast<int64_t>(shape_.n_pages) - 1, page);
       }
       to[k] = page;
       if (k < first_written) continue;
       if (page_stamp_[page] == round_) {
-        return fault(WEFT_E_ARG, "maps[mla].table: page {} is written by sequence {} and by sequence {}",
-                     page, page_owner_[page], i);
+        return fault(WEFT_E_ARG,
+                     "maps[mla].table: page {} is written by sequence {} and by sequence {}", page,
+                     page_owner_[page], i);
       }
       page_stamp_[page] = round_;
       page_owner_[page] = i;
@@ -188,7 +203,8 @@ Fault BatchPlan::check_shared_pages(const weft_batch& b) {
     const int32_t* pages = table_.data() + p * shape_.table_stride();
     for (uint64_t k = 0; k < b.context[i] / shape_.page_tokens; ++k) {
       if (page_stamp_[pages[k]] != round_) continue;
-      return fault(WEFT_E_ARG, "maps[mla].table: page {} is read by sequence {} while sequence {} writes it",
+      return fault(WEFT_E_ARG,
+                   "maps[mla].table: page {} is read by sequence {} while sequence {} writes it",
                    pages[k], i, page_owner_[pages[k]]);
     }
   }
@@ -211,13 +227,15 @@ Fault BatchPlan::take_slots(const weft_batch& b, const weft_cache_map& map) {
                    static_cast<int64_t>(shape_.n_slots) - 1, read);
     }
     if ((read < 0) != (b.context[i] == 0)) {
-      return fault(WEFT_E_ARG,
-                   "maps[kda].read_slot[{}]: expected a negative number exactly for sequences without "
-                   "context, got {} with {} cached tokens",
-                   i, read, b.context[i]);
+      return fault(
+          WEFT_E_ARG,
+          "maps[kda].read_slot[{}]: expected a negative number exactly for sequences without "
+          "context, got {} with {} cached tokens",
+          i, read, b.context[i]);
     }
     if (slot_stamp_[write] == round_) {
-      return fault(WEFT_E_ARG, "maps[kda].write_slot: slot {} is written by sequence {} and by sequence {}",
+      return fault(WEFT_E_ARG,
+                   "maps[kda].write_slot: slot {} is written by sequence {} and by sequence {}",
                    write, slot_owner_[write], i);
     }
     slot_stamp_[write] = round_;
@@ -228,7 +246,8 @@ Fault BatchPlan::take_slots(const weft_batch& b, const weft_cache_map& map) {
   for (uint32_t p = 0; p < b.n_seqs; ++p) {
     const int32_t read = read_slot_[p];
     if (read < 0 || slot_stamp_[read] != round_ || slot_owner_[read] == seq_at_[p]) continue;
-    return fault(WEFT_E_ARG, "maps[kda].read_slot: slot {} is read by sequence {} while sequence {} writes it",
+    return fault(WEFT_E_ARG,
+                 "maps[kda].read_slot: slot {} is read by sequence {} while sequence {} writes it",
                  read, seq_at_[p], slot_owner_[read]);
   }
   return {};
@@ -239,7 +258,8 @@ Fault BatchPlan::take_rows(const weft_batch& b) {
   for (uint32_t k = 0; k < b.n_logit_rows; ++k) {
     const uint32_t row = b.logit_row[k];
     if (row >= b.n_rows || (k > 0 && row <= b.logit_row[k - 1])) {
-      return fault(WEFT_E_ARG, "batch.logit_row[{}]: expected ascending rows below {}, got {}", k, b.n_rows, row);
+      return fault(WEFT_E_ARG, "batch.logit_row[{}]: expected ascending rows below {}, got {}", k,
+                   b.n_rows, row);
     }
     seq = advance(b, seq, row);
     logit_row_[k] = new_start_[seq] + (row - b.seq_start[seq]);
@@ -248,7 +268,8 @@ Fault BatchPlan::take_rows(const weft_batch& b) {
   for (uint32_t k = 0; k < b.n_media_rows; ++k) {
     const uint32_t row = b.media_row[k];
     if (row >= b.n_rows || (k > 0 && row <= b.media_row[k - 1])) {
-      return fault(WEFT_E_ARG, "batch.media_row[{}]: expected ascending rows below {}, got {}", k, b.n_rows, row);
+      return fault(WEFT_E_ARG, "batch.media_row[{}]: expected ascending rows below {}, got {}", k,
+                   b.n_rows, row);
     }
     seq = advance(b, seq, row);
     media_row_[k] = new_start_[seq] + (row - b.seq_start[seq]);

@@ -1,7 +1,8 @@
-// One step's batch, checked and put in the order of the graph. Nothing of the caller's numbers is trusted: token ids,
-// pages, slots and positions are checked before any kernel sees them. Sequences that decode come first, sequences with
-// a prompt piece after them, so that each attention form gets one contiguous range of rows. Buffers are sized once; check()
-// does not allocate. Engine thread.
+// One step's batch, checked and put in the order of the graph. Nothing of the caller's numbers is
+// trusted: token ids, pages, slots and positions are checked before any kernel sees them. Sequences
+// that decode come first, sequences with a prompt piece after them, so that each attention form
+// gets one contiguous range of rows. Buffers are sized once; check() does not allocate. Engine
+// thread.
 #pragma once
 
 #include <weft/model.h>
@@ -16,7 +17,7 @@ namespace weft_kimi {
 struct BatchShape {
   uint32_t vocab = 0;
   uint32_t max_rows = 0, max_seqs = 0, max_context = 0, max_logit_rows = 0;
-  uint32_t page_tokens = 0;     // 0 = the model has no row group
+  uint32_t page_tokens = 0;  // 0 = the model has no row group
   bool has_state = false;
   bool has_media = false;
   uint32_t prefill_min_rows = 1;
@@ -48,8 +49,8 @@ class BatchPlan {
   // The batch in graph order, valid until the next check().
   uint32_t rows() const { return n_rows_; }
   const int32_t* tokens() const { return token_.data(); }
-  const RowRange& step_range() const { return step_; }      // token by token
-  const RowRange& chunk_range() const { return chunk_; }    // prefill forms
+  const RowRange& step_range() const { return step_; }    // token by token
+  const RowRange& chunk_range() const { return chunk_; }  // prefill forms
   uint32_t logit_rows() const { return n_logit_rows_; }
   const uint32_t* logit_row() const { return logit_row_.data(); }
   uint64_t table_stride() const { return shape_.table_stride(); }
@@ -69,8 +70,8 @@ class BatchPlan {
   BatchShape shape_;
   uint32_t n_rows_ = 0, n_seqs_ = 0, n_logit_rows_ = 0, n_media_rows_ = 0;
   RowRange step_, chunk_;
-  std::vector<uint32_t> seq_at_;       // graph position -> the caller's sequence
-  std::vector<uint32_t> new_start_;    // the caller's sequence -> first row in graph order
+  std::vector<uint32_t> seq_at_;     // graph position -> the caller's sequence
+  std::vector<uint32_t> new_start_;  // the caller's sequence -> first row in graph order
   std::vector<uint32_t> step_start_, chunk_start_;
   std::vector<uint32_t> context_;
   std::vector<int32_t> table_;

@@ -1,5 +1,6 @@
-// Failure inside the plugin: an ABI status and a message for a person. Functions return a Fault and fill their outputs
-// only when it is ok; the plugin's edge (plugin.cpp) turns it into a weft_err. Values; any thread.
+// Failure inside the plugin: an ABI status and a message for a person. Functions return a Fault and
+// fill their outputs only when it is ok; the plugin's edge (plugin.cpp) turns it into a weft_err.
+// Values; any thread.
 #pragma once
 
 #include <fmt/format.h>

@@ -35,7 +35,8 @@ CacheLayout CacheLayout::make(const Config& c, uint32_t page_tokens, uint32_t ro
   return l;
 }
 
-Fault TextKernels::find(const KernelSet& set, const Config& c, const Weights& w, uint32_t row_dtype) {
+Fault TextKernels::find(const KernelSet& set, const Config& c, const Weights& w,
+                        uint32_t row_dtype) {
   KIMI_TRY(set.find("embed", w.embed.dtype, &embed));
   KIMI_TRY(set.find("norm", 0, &norm));
   KIMI_TRY(set.find("gemm", WEFT_BF16, &gemm_bf16));
@@ -57,13 +58,16 @@ Fault TextKernels::find(const KernelSet& set, const Config& c, const Weights& w,
     if (layer.moe.w1.empty()) continue;
     KIMI_TRY(set.find("route", 0, &route));
     const uint32_t dtype = layer.moe.w1[0].dtype;
-    const weft_kernel** slot = dtype == WEFT_MXFP4 ? &moe_mxfp4 : dtype == WEFT_F32 ? &moe_f32 : &moe_bf16;
+    const weft_kernel** slot = dtype == WEFT_MXFP4 ? &moe_mxfp4
+                               : dtype == WEFT_F32 ? &moe_f32
+                                                   : &moe_bf16;
     KIMI_TRY(set.find("moe", dtype, slot));
   }
   return {};
 }
 
-TextBuffers TextBuffers::carve(const Config& c, uint64_t rows, uint64_t logit_rows, Carver& carver) {
+TextBuffers TextBuffers::carve(const Config& c, uint64_t rows, uint64_t logit_rows,
+                               Carver& carver) {
   TextBuffers b;
   b.max_rows = rows;
   const uint64_t slots = uint64_t{c.snapshots()} + 1;
@@ -124,8 +128,8 @@ Fault TextForward::embed(const float* media) {
   KIMI_TRY(run_.run(k_.embed, op));
   if (run_.is_dry()) return {};
   for (uint32_t k = 0; k < plan_->media_rows(); ++k) {
-    std::memcpy(prefix() + uint64_t{plan_->media_row()[k]} * c_.hidden, media + uint64_t{k} * c_.hidden,
-                c_.hidden * sizeof(float));
+    std::memcpy(prefix() + uint64_t{plan_->media_row()[k]} * c_.hidden,
+                media + uint64_t{k} * c_.hidden, c_.hidden * sizeof(float));
   }
   return {};
 }
@@ -255,7 +259,8 @@ Fault TextForward::kda_range(const KdaWeights& w, uint32_t index, const RowRange
 
 weft_mla_pages TextForward::pages(uint32_t index, const RowRange& range) const {
   weft_mla_pages p{};
-  p.base = shift(static_cast<std::byte*>(arenas_.pages), index * layout_.row_bytes * layout_.page_tokens);
+  p.base = shift(static_cast<std::byte*>(arenas_.pages),
+                 index * layout_.row_bytes * layout_.page_tokens);
   p.page_stride = arenas_.page_stride;
   p.page_tokens = layout_.page_tokens;
   p.dtype = layout_.row_dtype;
@@ -376,10 +381,14 @@ Fault TextForward::experts(const MoeWeights& w, const float* x, float* y) {
   op.w3 = w.w3.data();
   op.y = y;
   const uint32_t dtype = w.w1[0].dtype;
-  return run_.run(dtype == WEFT_MXFP4 ? k_.moe_mxfp4 : dtype == WEFT_F32 ? k_.moe_f32 : k_.moe_bf16, op);
+  return run_.run(dtype == WEFT_MXFP4 ? k_.moe_mxfp4
+                  : dtype == WEFT_F32 ? k_.moe_f32
+                                      : k_.moe_bf16,
+                  op);
 }
 
-// Replaces the weights s[id] by the biased scores z[id] = s[id] + bias[id], renormalised and scaled alike.
+// Replaces the weights s[id] by the biased scores z[id] = s[id] + bias[id], renormalised and scaled
+// alike.
 void TextForward::bias_weights(const MoeWeights& w) {
   for (uint64_t r = 0; r < rows_; ++r) {
     const float* logits = buf_.logits + r * c_.experts;
@@ -393,7 +402,8 @@ void TextForward::bias_weights(const MoeWeights& w) {
     double sum = 0;
     for (uint32_t j = 0; j < c_.topk; ++j) {
       const double logit = logits[id[j]];
-      const double score = c_.softmax_router ? std::exp(logit - highest) / total : 1 / (1 + std::exp(-logit));
+      const double score =
+          c_.softmax_router ? std::exp(logit - highest) / total : 1 / (1 + std::exp(-logit));
       const double z = score + w.bias[id[j]];
       out[j] = static_cast<float>(z);
       sum += z;

@@ -1,7 +1,7 @@
-// The text model's forward pass over one checked batch. The residual stream lives in slots of one buffer: with attention
-// residuals, slot n is the running prefix and slots 0..n-1 are its snapshots, so taking a snapshot is counting up. All
-// buffers are carved from one workspace; running the same code with a dry Runner measures what the kernels need.
-// Engine thread.
+// The text model's forward pass over one checked batch. The residual stream lives in slots of one
+// buffer: with attention residuals, slot n is the running prefix and slots 0..n-1 are its
+// snapshots, so taking a snapshot is counting up. All buffers are carved from one workspace;
+// running the same code with a dry Runner measures what the kernels need. Engine thread.
 #pragma once
 
 #include <weft/model.h>
@@ -20,12 +20,12 @@ namespace weft_kimi {
 struct CacheLayout {
   uint32_t page_tokens = 0;
   uint32_t row_dtype = 0;
-  uint64_t row_bytes = 0;        // one token, one layer
-  uint64_t page_bytes = 0;       // all latent-attention layers
-  uint64_t state_bytes = 0;      // one layer's S
-  uint64_t conv_bytes = 0;       // one layer's convolution history
-  uint64_t conv_offset = 0;      // of the first layer's history in a slot
-  uint64_t slot_bytes = 0;       // all delta-attention layers
+  uint64_t row_bytes = 0;    // one token, one layer
+  uint64_t page_bytes = 0;   // all latent-attention layers
+  uint64_t state_bytes = 0;  // one layer's S
+  uint64_t conv_bytes = 0;   // one layer's convolution history
+  uint64_t conv_offset = 0;  // of the first layer's history in a slot
+  uint64_t slot_bytes = 0;   // all delta-attention layers
 
   static CacheLayout make(const Config& config, uint32_t page_tokens, uint32_t row_dtype);
 };
@@ -45,8 +45,11 @@ struct TextKernels {
   const weft_kernel *route = nullptr, *moe_mxfp4 = nullptr, *moe_bf16 = nullptr, *moe_f32 = nullptr;
 
   // Looks up what this model needs, no more.
-  Fault find(const KernelSet& set, const Config& config, const Weights& weights, uint32_t row_dtype);
-  const weft_kernel* gemm(const weft_weight& w) const { return w.dtype == WEFT_F32 ? gemm_f32 : gemm_bf16; }
+  Fault find(const KernelSet& set, const Config& config, const Weights& weights,
+             uint32_t row_dtype);
+  const weft_kernel* gemm(const weft_weight& w) const {
+    return w.dtype == WEFT_F32 ? gemm_f32 : gemm_bf16;
+  }
 };
 
 struct TextSettings {
@@ -69,7 +72,8 @@ struct TextBuffers {
   float* tail = nullptr;    // [snapshots + 1, max_logit_rows, hidden]
   float* tail_x = nullptr;  // [max_logit_rows, hidden]
 
-  static TextBuffers carve(const Config& config, uint64_t rows, uint64_t logit_rows, Carver& carver);
+  static TextBuffers carve(const Config& config, uint64_t rows, uint64_t logit_rows,
+                           Carver& carver);
 };
 
 class TextForward {
@@ -77,8 +81,14 @@ class TextForward {
   TextForward(const Config& config, const Weights& weights, const TextKernels& kernels,
               const TextSettings& settings, const CacheLayout& layout, const CacheArenas& arenas,
               const TextBuffers& buffers, Runner& runner)
-      : c_(config), w_(weights), k_(kernels), s_(settings), layout_(layout), arenas_(arenas),
-        buf_(buffers), run_(runner) {}
+      : c_(config),
+        w_(weights),
+        k_(kernels),
+        s_(settings),
+        layout_(layout),
+        arenas_(arenas),
+        buf_(buffers),
+        run_(runner) {}
 
   // media: [plan.media_rows(), hidden]; logits: [plan.logit_rows(), vocab].
   Fault run(const BatchPlan& plan, const float* media, float* logits);
@@ -87,9 +97,11 @@ class TextForward {
   Fault embed(const float* media);
   Fault layer(uint32_t i);
   Fault kda(const KdaWeights& w, uint32_t index);
-  Fault kda_range(const KdaWeights& w, uint32_t index, const RowRange& range, const weft_kernel* kernel);
+  Fault kda_range(const KdaWeights& w, uint32_t index, const RowRange& range,
+                  const weft_kernel* kernel);
   Fault mla(const MlaWeights& w, uint32_t index);
-  Fault mla_range(const MlaWeights& w, uint32_t index, const RowRange& range, const weft_kernel* kernel);
+  Fault mla_range(const MlaWeights& w, uint32_t index, const RowRange& range,
+                  const weft_kernel* kernel);
   weft_mla_pages pages(uint32_t index, const RowRange& range) const;
   Fault dense(const MlpWeights& w, uint32_t width);
   Fault moe(const MoeWeights& w);

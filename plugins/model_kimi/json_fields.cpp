@@ -4,7 +4,8 @@
 
 namespace weft_kimi {
 
-// Nested containers are named, not printed: dump() and copies recurse, and the depth is the file's choice.
+// Nested containers are named, not printed: dump() and copies recurse, and the depth is the file's
+// choice.
 std::string brief(const Json& value) {
   if (value.is_structured()) {
     for (const Json& item : value) {
@@ -27,11 +28,13 @@ bool Fields::has(const char* key) const {
 
 uint32_t Fields::number(const char* key, uint32_t low, uint32_t high) {
   if (!has(key)) {
-    fail(key, WEFT_E_CONFIG, fmt::format("missing; an integer from {} to {} is required", low, high));
+    fail(key, WEFT_E_CONFIG,
+         fmt::format("missing; an integer from {} to {} is required", low, high));
     return low;
   }
   const Json& value = object_.at(key);
-  // get<int64_t> of an unsigned above 2^63 wraps to a negative number, which the range refuses as well.
+  // get<int64_t> of an unsigned above 2^63 wraps to a negative number, which the range refuses as
+  // well.
   const bool whole = value.is_number_integer();
   const int64_t n = whole ? value.get<int64_t>() : -1;
   if (!whole || n < int64_t{low} || n > int64_t{high}) {

@@ -1,5 +1,6 @@
-// Typed reading of one JSON object with messages that name the field. The first problem sticks; reads after it return
-// harmless defaults, so a parser reads everything and asks fault() once. Borrows the JSON value. One thread.
+// Typed reading of one JSON object with messages that name the field. The first problem sticks;
+// reads after it return harmless defaults, so a parser reads everything and asks fault() once.
+// Borrows the JSON value. One thread.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,16 @@ namespace {
 
 const char* dtype_name(uint32_t dtype) {
   switch (dtype) {
-    case WEFT_DTYPE_NONE: return "none";
-    case WEFT_F32: return "f32";
-    case WEFT_BF16: return "bf16";
-    case WEFT_MXFP4: return "mxfp4";
-    default: return "other";
+    case WEFT_DTYPE_NONE:
+      return "none";
+    case WEFT_F32:
+      return "f32";
+    case WEFT_BF16:
+      return "bf16";
+    case WEFT_MXFP4:
+      return "mxfp4";
+    default:
+      return "other";
   }
 }
 
@@ -40,10 +45,11 @@ Fault KernelSet::open(const weft_host* host) {
   weft_err err = empty_err();
   KIMI_TRY(from(table_->info(host, &info, &err), err, "kernels"));
   if (info.act_dtype != WEFT_F32 || info.mem != WEFT_MEM_HOST) {
-    return fault(WEFT_E_UNSUPPORTED,
-                 "model_kimi runs on kernels with f32 activations in host memory; the chosen kernels "
-                 "have {} activations in memory kind {}; choose kernels_cpu",
-                 dtype_name(info.act_dtype), info.mem);
+    return fault(
+        WEFT_E_UNSUPPORTED,
+        "model_kimi runs on kernels with f32 activations in host memory; the chosen kernels "
+        "have {} activations in memory kind {}; choose kernels_cpu",
+        dtype_name(info.act_dtype), info.mem);
   }
   return {};
 }
@@ -63,7 +69,8 @@ Fault KernelSet::pack_plan(const weft_weight& w, uint32_t* layout, uint64_t* byt
                            uint64_t* scale_bytes) const {
   const weft_status status = table_->pack_plan(host_, &w, layout, bytes, scale_bytes);
   if (status == WEFT_OK) return {};
-  return fault(status, "the kernels cannot lay out a {} matrix of {} x {}", dtype_name(w.dtype), w.n, w.k);
+  return fault(status, "the kernels cannot lay out a {} matrix of {} x {}", dtype_name(w.dtype),
+               w.n, w.k);
 }
 
 Fault KernelSet::pack(const weft_weight& src, const weft_weight& dst) const {
@@ -83,8 +90,8 @@ Fault Runner::call(const weft_kernel* kernel, const void* args) {
 
 Fault Runner::finish() const {
   if (bad_ == 0) return {};
-  return fault(WEFT_E_INTERNAL, "a kernel reported error bits {:#x} on a batch that had been checked",
-               bad_);
+  return fault(WEFT_E_INTERNAL,
+               "a kernel reported error bits {:#x} on a batch that had been checked", bad_);
 }
 
 }  // namespace weft_kimi

@@ -1,6 +1,7 @@
-// The host's kernels as the model graph uses them: one looked-up variant per operation, and a runner with two modes. In a
-// dry run every operation only reports its scratch need, so walking the graph once over the largest step gives the exact
-// workspace; in a live run it launches. Engine thread after construction.
+// The host's kernels as the model graph uses them: one looked-up variant per operation, and a
+// runner with two modes. In a dry run every operation only reports its scratch need, so walking the
+// graph once over the largest step gives the exact workspace; in a live run it launches. Engine
+// thread after construction.
 #pragma once
 
 #include <weft/kernels.h>
@@ -19,7 +20,8 @@ class KernelSet {
 
   // Variant of `op`; dtype_w as in weft_kernel.dtype_w (0 when the operation takes no weight).
   Fault find(const char* op, uint32_t dtype_w, const weft_kernel** out) const;
-  Fault pack_plan(const weft_weight& w, uint32_t* layout, uint64_t* bytes, uint64_t* scale_bytes) const;
+  Fault pack_plan(const weft_weight& w, uint32_t* layout, uint64_t* bytes,
+                  uint64_t* scale_bytes) const;
   Fault pack(const weft_weight& src, const weft_weight& dst) const;
   const weft_host* host() const { return host_; }
 
@@ -90,7 +92,9 @@ class Carver {
     return reinterpret_cast<T*>(p);
   }
   uint64_t mark() const { return at_; }
-  void rewind(uint64_t mark) { at_ = mark; }  // what follows shares memory with what came after mark
+  void rewind(uint64_t mark) {
+    at_ = mark;
+  }  // what follows shares memory with what came after mark
   void seek_end() { at_ = peak_; }
   uint64_t bytes() const { return (peak_ + 63) & ~uint64_t{63}; }
 

@@ -7,7 +7,8 @@
 namespace weft_kimi {
 namespace {
 
-// Bounds that no sane checkpoint reaches; they keep products of two or three of them inside 64 bits.
+// Bounds that no sane checkpoint reaches; they keep products of two or three of them inside 64
+// bits.
 constexpr uint32_t kMaxVocab = 1u << 24;
 constexpr uint32_t kMaxWidth = 1u << 20;
 constexpr uint32_t kMaxLayers = 4096;
@@ -15,9 +16,11 @@ constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 4096;
 constexpr uint32_t kMaxExperts = 65535;  // expert ids are 16 bits wide
 constexpr uint32_t kMaxTaps = 16;
-constexpr uint32_t kDefaultContext = 1u << 20;  // both released models; nothing in the model limits it
+constexpr uint32_t kDefaultContext = 1u
+                                     << 20;  // both released models; nothing in the model limits it
 
-constexpr const char* kArchitectures[] = {"KimiK3ForConditionalGeneration", "KimiLinearForCausalLM"};
+constexpr const char* kArchitectures[] = {"KimiK3ForConditionalGeneration",
+                                          "KimiLinearForCausalLM"};
 constexpr const char* kModelTypes[] = {"kimi_k3", "kimi_linear"};
 
 template <size_t N>
@@ -53,14 +56,15 @@ void read_layer_list(Fields& f, const char* key, bool kda, std::vector<int>& own
     return;
   }
   if (!list->is_array()) {
-    f.fail(key, WEFT_E_CONFIG, fmt::format("expected a list of layer numbers, got {}", brief(*list)));
+    f.fail(key, WEFT_E_CONFIG,
+           fmt::format("expected a list of layer numbers, got {}", brief(*list)));
     return;
   }
   for (const Json& item : *list) {
     const int64_t n = item.is_number_integer() ? item.get<int64_t>() : 0;
     if (n < 1 || n > static_cast<int64_t>(owner.size())) {
-      f.fail(key, WEFT_E_CONFIG, fmt::format("expected layer numbers from 1 to {}, got {}",
-                                             owner.size(), brief(item)));
+      f.fail(key, WEFT_E_CONFIG,
+             fmt::format("expected layer numbers from 1 to {}, got {}", owner.size(), brief(item)));
       return;
     }
     int& slot = owner[static_cast<size_t>(n - 1)];
@@ -96,10 +100,11 @@ Fault read_linear_attention(Fields& text, Config* c) {
   KIMI_TRY(f.fault());
   const auto missing = std::find(owner.begin(), owner.end(), -1);
   if (missing != owner.end()) {
-    f.fail("kda_layers", WEFT_E_CONFIG,
-           fmt::format("layer {} is in neither kda_layers nor full_attn_layers, which must partition "
-                       "layers 1 to {}",
-                       missing - owner.begin() + 1, c->layers));
+    f.fail(
+        "kda_layers", WEFT_E_CONFIG,
+        fmt::format("layer {} is in neither kda_layers nor full_attn_layers, which must partition "
+                    "layers 1 to {}",
+                    missing - owner.begin() + 1, c->layers));
     return f.fault();
   }
   c->is_kda.assign(c->layers, false);
@@ -144,8 +149,8 @@ void check_expert_groups(Fields& f, Config* c) {
            fmt::format("expected at most num_expert_group ({}), got {}", c->groups, c->group_topk));
   } else if (c->topk > c->group_topk * (c->experts / c->groups)) {
     f.fail("num_experts_per_token", WEFT_E_CONFIG,
-           fmt::format("{} experts per token do not fit into {} groups of {}", c->topk, c->group_topk,
-                       c->experts / c->groups));
+           fmt::format("{} experts per token do not fit into {} groups of {}", c->topk,
+                       c->group_topk, c->experts / c->groups));
   }
 }
 
@@ -193,7 +198,8 @@ void read_activation(Fields& f, Config* c) {
   c->situ_up_beta = f.real_or("activation_situ_linear_beta", 1e-6, 1e6, 0.0f);
 }
 
-// Which tensors are packed is decided by the tensors themselves; this only refuses other packings early.
+// Which tensors are packed is decided by the tensors themselves; this only refuses other packings
+// early.
 Fault check_quantization(const Json* block, const std::string& path) {
   if (block == nullptr) return {};
   if (!block->is_object()) {
@@ -210,15 +216,16 @@ void read_eos(const Json& root, const char* key, Fields& f, Config* c) {
   if (it == root.end() || it->is_null()) return;
   const size_t count = it->is_array() ? it->size() : 1;
   if (count > c->eos.size()) {
-    f.fail(key, WEFT_E_CONFIG, fmt::format("expected at most {} ids, got {}", c->eos.size(), count));
+    f.fail(key, WEFT_E_CONFIG,
+           fmt::format("expected at most {} ids, got {}", c->eos.size(), count));
     return;
   }
   for (size_t n = 0; n < count; ++n) {
     const Json& id = it->is_array() ? (*it)[n] : *it;
     const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
     if (value < 0 || value >= int64_t{c->vocab}) {
-      f.fail(key, WEFT_E_CONFIG, fmt::format("expected token ids below vocab_size ({}), got {}",
-                                             c->vocab, brief(id)));
+      f.fail(key, WEFT_E_CONFIG,
+             fmt::format("expected token ids below vocab_size ({}), got {}", c->vocab, brief(id)));
       return;
     }
     c->eos[n] = static_cast<int32_t>(value);
@@ -247,10 +254,12 @@ void check_vision(Fields& f, const Config& c, const VisionConfig& v) {
                        v.heads));
   }
   if (v.hidden % 2 != 0) {
-    f.fail("vt_hidden_size", WEFT_E_CONFIG, fmt::format("expected an even number, got {}", v.hidden));
+    f.fail("vt_hidden_size", WEFT_E_CONFIG,
+           fmt::format("expected an even number, got {}", v.hidden));
   }
   if (f.number_or("mm_hidden_size", 1, kMaxWidth, v.hidden) != v.hidden) {
-    f.fail("mm_hidden_size", WEFT_E_CONFIG, fmt::format("must equal vt_hidden_size ({})", v.hidden));
+    f.fail("mm_hidden_size", WEFT_E_CONFIG,
+           fmt::format("must equal vt_hidden_size ({})", v.hidden));
   }
   if (f.number_or("text_hidden_size", 1, kMaxWidth, c.hidden) != c.hidden) {
     f.fail("text_hidden_size", WEFT_E_CONFIG,

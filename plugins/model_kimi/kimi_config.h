@@ -1,6 +1,7 @@
-// config.json of the Kimi K3 family as one typed struct: K3 (text inside "text_config", vision tower) and Kimi-Linear (flat).
-// Both are the same decoder with different switches. Unknown keys are ignored, every key that matters is checked for type,
-// range and consistency, so that later code needs no doubts. Values; any thread.
+// config.json of the Kimi K3 family as one typed struct: K3 (text inside "text_config", vision
+// tower) and Kimi-Linear (flat). Both are the same decoder with different switches. Unknown keys
+// are ignored, every key that matters is checked for type, range and consistency, so that later
+// code needs no doubts. Values; any thread.
 #pragma once
 
 #include <array>
@@ -40,8 +41,8 @@ struct Config {
   uint32_t max_context = 0;
   float eps = 0;
   bool tied_embeddings = false;
-  bool situ = false;     // SiTU instead of SiLU, everywhere
-  float situ_beta = 0;   // cap of the gate branch
+  bool situ = false;       // SiTU instead of SiLU, everywhere
+  float situ_beta = 0;     // cap of the gate branch
   float situ_up_beta = 0;  // cap of the up branch, 0 = none
   uint32_t res_block = 0;  // attention-residual block size, 0 = plain residual stream
 
@@ -88,7 +89,8 @@ struct Config {
   uint32_t snapshots() const { return res_block == 0 ? 0 : (layers + res_block - 1) / res_block; }
 };
 
-// WEFT_E_UNSUPPORTED when the text is valid JSON of another family or variant, WEFT_E_CONFIG when it contradicts itself.
+// WEFT_E_UNSUPPORTED when the text is valid JSON of another family or variant, WEFT_E_CONFIG when
+// it contradicts itself.
 Fault parse_config(std::string_view text, Config* out);
 
 }  // namespace weft_kimi

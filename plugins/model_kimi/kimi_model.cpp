@@ -16,7 +16,8 @@ const char* stage_call(int stage) {
 
 }  // namespace
 
-Fault KimiModel::create(const weft_host* host, const Options& options, std::unique_ptr<KimiModel>* out) {
+Fault KimiModel::create(const weft_host* host, const Options& options,
+                        std::unique_ptr<KimiModel>* out) {
   std::unique_ptr<KimiModel> model(new KimiModel(host));
   model->options_ = options;
   KIMI_TRY(parse_config(options.config, &model->config_));
@@ -92,11 +93,13 @@ Fault KimiModel::check_limits(const weft_limits& l) {
   KIMI_TRY(range("page_tokens", l.page_tokens, 0, kMaxPageTokens));
   const uint32_t dtype = l.cache_dtype != 0 ? l.cache_dtype : options_.cache_dtype;
   if (dtype != WEFT_F32 && dtype != WEFT_BF16) {
-    return fault(WEFT_E_UNSUPPORTED, "limits.cache_dtype: expected f32 ({}), bf16 ({}) or 0, got {}",
-                 int{WEFT_F32}, int{WEFT_BF16}, dtype);
+    return fault(WEFT_E_UNSUPPORTED,
+                 "limits.cache_dtype: expected f32 ({}), bf16 ({}) or 0, got {}", int{WEFT_F32},
+                 int{WEFT_BF16}, dtype);
   }
   const bool rows = config_.mla_layers() != 0;
-  layout_ = CacheLayout::make(config_, l.page_tokens != 0 ? l.page_tokens : kDefaultPageTokens, dtype);
+  layout_ =
+      CacheLayout::make(config_, l.page_tokens != 0 ? l.page_tokens : kDefaultPageTokens, dtype);
   shape_.vocab = config_.vocab;
   shape_.max_rows = l.max_rows;
   shape_.max_seqs = l.max_seqs;
@@ -123,14 +126,15 @@ Fault KimiModel::plan(const weft_limits& limits, weft_mem_plan* out) {
   if (layout_.page_bytes != 0) {
     p.groups[p.n_groups++] = {"mla", WEFT_CACHE_ROWS, layout_.page_tokens, layout_.page_bytes};
   }
-  if (layout_.slot_bytes != 0) p.groups[p.n_groups++] = {"kda", WEFT_CACHE_STATE, 0, layout_.slot_bytes};
+  if (layout_.slot_bytes != 0)
+    p.groups[p.n_groups++] = {"kda", WEFT_CACHE_STATE, 0, layout_.slot_bytes};
   *out = p;
   stage_ = Stage::kPlanned;
   return {};
 }
 
-// Walks the graph without memory over the steps that need most: one long prompt piece, every sequence decoding, prompt
-// pieces of every sequence, and a long piece token by token.
+// Walks the graph without memory over the steps that need most: one long prompt piece, every
+// sequence decoding, prompt pieces of every sequence, and a long piece token by token.
 Fault KimiModel::measure() {
   arenas_.page_stride = layout_.page_bytes;
   arenas_.slot_stride = layout_.slot_bytes;
@@ -239,15 +243,17 @@ Fault KimiModel::placed(uint64_t i) {
 Fault KimiModel::take_arenas(const weft_arena* arenas, uint32_t n) {
   const uint32_t groups = (layout_.page_bytes != 0 ? 1u : 0u) + (layout_.slot_bytes != 0 ? 1u : 0u);
   if (n != groups) return fault(WEFT_E_ARG, "ready: expected {} arenas, got {}", groups, n);
-  const auto check = [](const char* group, const weft_arena& a, uint64_t unit, uint64_t grain) -> Fault {
+  const auto check = [](const char* group, const weft_arena& a, uint64_t unit,
+                        uint64_t grain) -> Fault {
     if (a.base != nullptr && a.stride >= unit && a.stride % grain == 0 && a.n_units >= 1 &&
         a.n_units <= INT32_MAX && reinterpret_cast<uintptr_t>(a.base) % 64 == 0) {
       return {};
     }
-    return fault(WEFT_E_ARG,
-                 "ready: arena \"{}\": expected a 64-byte aligned base, a stride that is a multiple of {} "
-                 "and at least {} bytes, and 1 to {} units; got base {}, stride {}, units {}",
-                 group, grain, unit, INT32_MAX, fmt::ptr(a.base), a.stride, a.n_units);
+    return fault(
+        WEFT_E_ARG,
+        "ready: arena \"{}\": expected a 64-byte aligned base, a stride that is a multiple of {} "
+        "and at least {} bytes, and 1 to {} units; got base {}, stride {}, units {}",
+        group, grain, unit, INT32_MAX, fmt::ptr(a.base), a.stride, a.n_units);
   };
   if (layout_.page_bytes != 0) {
     KIMI_TRY(check("mla", *arenas, layout_.page_bytes, layout_.row_dtype == WEFT_F32 ? 4 : 2));
@@ -282,7 +288,8 @@ Fault KimiModel::ready(const weft_arena* arenas, uint32_t n) {
   text_buffers_ = TextBuffers::carve(config_, shape_.max_rows, shape_.max_logit_rows, text_carver);
   if (media()) {
     Carver media_carver(workspace_);
-    vision_buffers_ = VisionBuffers::carve(*config_.vision, options_.max_media_patches, media_carver);
+    vision_buffers_ =
+        VisionBuffers::carve(*config_.vision, options_.max_media_patches, media_carver);
   }
   stage_ = Stage::kReady;
   return {};

@@ -1,6 +1,6 @@
-// One model instance: owns configuration, weights and workspace, and walks the life cycle of weft/model.h. Calls in the
-// wrong order get WEFT_E_STATE. Loading may use several threads for different tensors; the rest belongs to one thread at
-// a time, stepping to the engine thread.
+// One model instance: owns configuration, weights and workspace, and walks the life cycle of
+// weft/model.h. Calls in the wrong order get WEFT_E_STATE. Loading may use several threads for
+// different tensors; the rest belongs to one thread at a time, stepping to the engine thread.
 #pragma once
 
 #include <weft/model.h>
@@ -21,7 +21,8 @@ namespace weft_kimi {
 
 class KimiModel {
  public:
-  static Fault create(const weft_host* host, const Options& options, std::unique_ptr<KimiModel>* out);
+  static Fault create(const weft_host* host, const Options& options,
+                      std::unique_ptr<KimiModel>* out);
   ~KimiModel();
   KimiModel(const KimiModel&) = delete;
   KimiModel& operator=(const KimiModel&) = delete;
@@ -48,7 +49,8 @@ class KimiModel {
   Fault measure_media();
   Fault take_arenas(const weft_arena* arenas, uint32_t n);
   TextForward text(Runner& runner) const {
-    return TextForward(config_, weights_, text_kernels_, settings_, layout_, arenas_, text_buffers_, runner);
+    return TextForward(config_, weights_, text_kernels_, settings_, layout_, arenas_, text_buffers_,
+                       runner);
   }
   bool media() const { return weights_.has_vision; }
 

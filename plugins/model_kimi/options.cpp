@@ -11,7 +11,8 @@ const weft_key kKeys[] = {
     {"cache_dtype", WEFT_KEY_STR, 0, "f32",
      "Stored type of attention cache rows, f32 or bf16; a wish of the engine wins."},
     {"mla_lora_norm_eps", WEFT_KEY_REAL, 0, nullptr,
-     "Epsilon of q_a_layernorm and kv_a_layernorm; absent means the config key of this name, or 1e-6."},
+     "Epsilon of q_a_layernorm and kv_a_layernorm; absent means the config key of this name, or "
+     "1e-6."},
     {"vision_norm_eps", WEFT_KEY_REAL, 0, "1.1920928955078125e-07",
      "Epsilon of the vision tower's norms."},
     {"kda_chunk", WEFT_KEY_INT, 0, "0",
@@ -29,7 +30,8 @@ namespace {
 
 Fault in_range(const weft_param& p, int64_t low, int64_t high, uint32_t* out) {
   if (p.i < low || p.i > high) {
-    return fault(WEFT_E_CONFIG, "{}: expected a number from {} to {}, got {}", p.name, low, high, p.i);
+    return fault(WEFT_E_CONFIG, "{}: expected a number from {} to {}, got {}", p.name, low, high,
+                 p.i);
   }
   *out = static_cast<uint32_t>(p.i);
   return {};

@@ -1,4 +1,5 @@
-// The settings of one model instance: the operator's keys, checked against kKeys by the host, as one typed struct.
+// The settings of one model instance: the operator's keys, checked against kKeys by the host, as
+// one typed struct.
 #pragma once
 
 #include <weft/plugin.h>
@@ -12,7 +13,7 @@
 namespace weft_kimi {
 
 struct Options {
-  std::string config;  // text of config.json
+  std::string config;        // text of config.json
   uint32_t cache_dtype = 0;  // WEFT_F32 or WEFT_BF16
   std::optional<float> lora_norm_eps;
   float vision_norm_eps = 0;

@@ -1,4 +1,5 @@
-// The plugin's edge: C tables over KimiModel. Every entry fences exceptions and turns a Fault into status and weft_err.
+// The plugin's edge: C tables over KimiModel. Every entry fences exceptions and turns a Fault into
+// status and weft_err.
 #include <weft/model.h>
 #include <weft/note.h>
 
@@ -80,11 +81,14 @@ weft_status info(weft_instance* self, weft_model_info* out) {
   return fenced(nullptr, [&] { return self->model->info(out); });
 }
 
-weft_status plan(weft_instance* self, const weft_limits* limits, weft_mem_plan* out, weft_err* err) {
+weft_status plan(weft_instance* self, const weft_limits* limits, weft_mem_plan* out,
+                 weft_err* err) {
   return fenced(err, [&] { return self->model->plan(*limits, out); });
 }
 
-weft_status want(weft_instance* self, uint64_t i, weft_want* out) { return self->model->want(i, out); }
+weft_status want(weft_instance* self, uint64_t i, weft_want* out) {
+  return self->model->want(i, out);
+}
 
 weft_status place(weft_instance* self, uint64_t i, void** dst, weft_err* err) {
   return fenced(err, [&] { return self->model->place(i, dst); });
@@ -115,15 +119,23 @@ weft_status open(const weft_host* host, weft_plugin** out, weft_err* err) {
 
 void close(weft_plugin* plugin) { delete plugin; }
 
-constexpr weft_model_v1 kModel = {
-    {sizeof(weft_model_v1), 1, WEFT_MODEL_CAP_MEDIA},
-    probe, declare, info, plan, want, place, placed, ready, step, encode_media};
+constexpr weft_model_v1 kModel = {{sizeof(weft_model_v1), 1, WEFT_MODEL_CAP_MEDIA},
+                                  probe,
+                                  declare,
+                                  info,
+                                  plan,
+                                  want,
+                                  place,
+                                  placed,
+                                  ready,
+                                  step,
+                                  encode_media};
 constexpr weft_life kLife = {sizeof(weft_life), 0, create, start, drain, stop, destroy};
 const weft_interface kInterfaces[] = {{WEFT_MODEL_ID, &kModel.head, &kLife, kKeys},
                                       {nullptr, nullptr, nullptr, nullptr}};
-const weft_desc kDesc = {sizeof(weft_desc), WEFT_MAGIC,     WEFT_ABI_MAJOR, WEFT_ABI_MINOR,
-                         "model_kimi",      WEFT_VERSION,   "weft",         "Apache-2.0",
-                         kInterfaces,       open,           close};
+const weft_desc kDesc = {sizeof(weft_desc), WEFT_MAGIC,   WEFT_ABI_MAJOR, WEFT_ABI_MINOR,
+                         "model_kimi",      WEFT_VERSION, "weft",         "Apache-2.0",
+                         kInterfaces,       open,         close};
 
 }  // namespace
 }  // namespace weft_kimi

@@ -36,7 +36,8 @@ VisionBuffers VisionBuffers::carve(const VisionConfig& v, uint64_t patches, Carv
 
 Fault check_media(const VisionConfig& v, const weft_media& m, uint32_t max_patches) {
   if (m.struct_size < sizeof(weft_media)) {
-    return fault(WEFT_E_ARG, "media.struct_size: expected {}, got {}", sizeof(weft_media), m.struct_size);
+    return fault(WEFT_E_ARG, "media.struct_size: expected {}, got {}", sizeof(weft_media),
+                 m.struct_size);
   }
   const auto side = [&](const char* name, uint32_t n) -> Fault {
     if (n != 0 && n <= kMaxGridSide && n % v.merge == 0) return {};
@@ -50,7 +51,8 @@ Fault check_media(const VisionConfig& v, const weft_media& m, uint32_t max_patch
   }
   const uint64_t patches = uint64_t{m.grid_t} * m.grid_h * m.grid_w;
   if (patches > max_patches) {
-    return fault(WEFT_E_ARG, "media: {} x {} x {} patches exceed the limit of {}; raise max_media_patches",
+    return fault(WEFT_E_ARG,
+                 "media: {} x {} x {} patches exceed the limit of {}; raise max_media_patches",
                  m.grid_t, m.grid_h, m.grid_w, max_patches);
   }
   if (m.patches == nullptr) return fault(WEFT_E_ARG, "media.patches: expected a pointer, got NULL");

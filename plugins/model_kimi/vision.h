@@ -1,5 +1,6 @@
-// The vision tower and projector: patches of one image or clip to rows of the text model's width. Full attention inside
-// the clip, 2 x 2 merge, two-layer projector. Same two-mode Runner as the text model. Engine thread.
+// The vision tower and projector: patches of one image or clip to rows of the text model's width.
+// Full attention inside the clip, 2 x 2 merge, two-layer projector. Same two-mode Runner as the
+// text model. Engine thread.
 #pragma once
 
 #include <weft/model.h>
@@ -18,13 +19,15 @@ struct VisionKernels {
   const weft_kernel *positions = nullptr, *attend = nullptr, *merge = nullptr;
 
   Fault find(const KernelSet& set);
-  const weft_kernel* gemm(const weft_weight& w) const { return w.dtype == WEFT_F32 ? gemm_f32 : gemm_bf16; }
+  const weft_kernel* gemm(const weft_weight& w) const {
+    return w.dtype == WEFT_F32 ? gemm_f32 : gemm_bf16;
+  }
 };
 
 struct VisionBuffers {
-  float *x = nullptr, *normed = nullptr;  // [patches, hidden]
-  float* wide = nullptr;                  // [patches, max(3 * qkv_width, inner)]
-  float* attended = nullptr;              // [patches, qkv_width]
+  float *x = nullptr, *normed = nullptr;          // [patches, hidden]
+  float* wide = nullptr;                          // [patches, max(3 * qkv_width, inner)]
+  float* attended = nullptr;                      // [patches, qkv_width]
   float *merged = nullptr, *projected = nullptr;  // [patches / merge^2, merged_width]
 
   static VisionBuffers carve(const VisionConfig& v, uint64_t patches, Carver& carver);
@@ -34,7 +37,12 @@ class VisionForward {
  public:
   VisionForward(const Config& config, const VisionWeights& weights, const VisionKernels& kernels,
                 float norm_eps, const VisionBuffers& buffers, Runner& runner)
-      : c_(config), v_(*config.vision), w_(weights), k_(kernels), eps_(norm_eps), buf_(buffers),
+      : c_(config),
+        v_(*config.vision),
+        w_(weights),
+        k_(kernels),
+        eps_(norm_eps),
+        buf_(buffers),
         run_(runner) {}
 
   // rows: [grid_h * grid_w / merge^2, hidden]

@@ -15,14 +15,22 @@ uint64_t round_up(uint64_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
 
 const char* dtype_text(uint32_t dtype) {
   switch (dtype) {
-    case WEFT_F32: return "F32";
-    case WEFT_BF16: return "BF16";
-    case WEFT_F16: return "F16";
-    case WEFT_U8: return "U8";
-    case WEFT_I8: return "I8";
-    case WEFT_F8E4M3: return "F8_E4M3";
-    case WEFT_F64: return "F64";
-    default: return "another type";
+    case WEFT_F32:
+      return "F32";
+    case WEFT_BF16:
+      return "BF16";
+    case WEFT_F16:
+      return "F16";
+    case WEFT_U8:
+      return "U8";
+    case WEFT_I8:
+      return "I8";
+    case WEFT_F8E4M3:
+      return "F8_E4M3";
+    case WEFT_F64:
+      return "F64";
+    default:
+      return "another type";
   }
 }
 
@@ -96,8 +104,8 @@ Fault WeightBook::declared() const {
   std::string text;
   for (const std::string& p : problems_) text += (text.empty() ? "" : "; ") + p;
   if (problem_count_ > problems_.size()) text += "; ...";
-  return fault(WEFT_E_CONFIG, "{} tensor{} of the checkpoint do not fit config.json: {}", problem_count_,
-               problem_count_ == 1 ? "" : "s", text);
+  return fault(WEFT_E_CONFIG, "{} tensor{} of the checkpoint do not fit config.json: {}",
+               problem_count_, problem_count_ == 1 ? "" : "s", text);
 }
 
 const weft_catalog_entry* WeightBook::check(const std::string& name,
@@ -112,7 +120,8 @@ const weft_catalog_entry* WeightBook::check(const std::string& name,
   const bool dtype_ok = std::find(dtypes.begin(), dtypes.end(), e->dtype) != dtypes.end();
   const bool shape_ok = e->rank == shape.size() && std::equal(shape.begin(), shape.end(), e->shape);
   if (!dtype_ok || !shape_ok || e->bytes != product_of(shape) * width_of(e->dtype)) {
-    problem(fmt::format("{}: expected {}, got {} in {} bytes", name, wanted, entry_text(*e), e->bytes));
+    problem(
+        fmt::format("{}: expected {}, got {} in {} bytes", name, wanted, entry_text(*e), e->bytes));
     return nullptr;
   }
   return e;
@@ -184,7 +193,8 @@ void WeightBook::matrix(const std::string& name, uint64_t n, uint64_t k, MatrixU
 void WeightBook::mxfp4(const std::string& name, uint64_t n, uint64_t k, weft_weight* out) {
   *out = weft_weight{WEFT_MXFP4, 0, n, k, nullptr, nullptr};
   if (k % 32 != 0) {
-    return problem(fmt::format("{}_packed: {} inputs are not a multiple of the MXFP4 group of 32", name, k));
+    return problem(
+        fmt::format("{}_packed: {} inputs are not a multiple of the MXFP4 group of 32", name, k));
   }
   const int64_t rows = static_cast<int64_t>(n), cols = static_cast<int64_t>(k);
   const weft_catalog_entry* data = check(name + "_packed", {WEFT_U8}, {rows, cols / 2});
@@ -218,15 +228,17 @@ void WeightBook::decay_log(const std::string& name, uint64_t n, const float** ou
   const weft_catalog_entry* e = find(name);
   const int64_t heads = static_cast<int64_t>(n);
   if (e == nullptr) {
-    return problem(fmt::format("{} is missing (F32 [{}], zero-padded, or [1, 1, {}, 1] expected)", name, n, n));
+    return problem(fmt::format("{} is missing (F32 [{}], zero-padded, or [1, 1, {}, 1] expected)",
+                               name, n, n));
   }
   const int64_t split[] = {1, 1, heads, 1};
   const bool flat = e->rank == 1 && e->shape[0] >= heads;
   const bool four = e->rank == 4 && std::equal(split, split + 4, e->shape);
   const uint64_t stored = flat ? static_cast<uint64_t>(e->shape[0]) : n;
   if (e->dtype != WEFT_F32 || (!flat && !four) || e->bytes != stored * sizeof(float)) {
-    return problem(fmt::format("{}: expected F32 [{}] (or longer, with a zero tail) or [1, 1, {}, 1], got {}",
-                               name, n, n, entry_text(*e)));
+    return problem(
+        fmt::format("{}: expected F32 [{}] (or longer, with a zero tail) or [1, 1, {}, 1], got {}",
+                    name, n, n, entry_text(*e)));
   }
   parameters_ += n;
   const uint64_t offset = reserve(n * sizeof(float));
@@ -284,7 +296,8 @@ void* WeightBook::address(const Slot& slot) const {
 }
 
 Fault WeightBook::place(uint64_t i, void** dst) {
-  if (i >= slots_.size()) return fault(WEFT_E_ARG, "tensor {} of {} does not exist", i, slots_.size());
+  if (i >= slots_.size())
+    return fault(WEFT_E_ARG, "tensor {} of {} does not exist", i, slots_.size());
   KIMI_TRY(allocate());
   Slot& slot = slots_[i];
   if (slot.done) return fault(WEFT_E_STATE, "{} is already placed", text_of(slot.entry->name));
@@ -302,19 +315,27 @@ Fault WeightBook::place(uint64_t i, void** dst) {
 }
 
 Fault WeightBook::placed(uint64_t i) {
-  if (i >= slots_.size()) return fault(WEFT_E_ARG, "tensor {} of {} does not exist", i, slots_.size());
+  if (i >= slots_.size())
+    return fault(WEFT_E_ARG, "tensor {} of {} does not exist", i, slots_.size());
   Slot& slot = slots_[i];
   if (!allocated_ || slot.done) {
     return fault(WEFT_E_STATE, "{} has no place that waits for bytes", text_of(slot.entry->name));
   }
   switch (slot.kind) {
-    case Kind::kData: break;
-    case Kind::kScale: KIMI_TRY(check_scales(slot, address(slot))); break;
+    case Kind::kData:
+      break;
+    case Kind::kScale:
+      KIMI_TRY(check_scales(slot, address(slot)));
+      break;
     case Kind::kPackData:
-    case Kind::kPackScale: KIMI_TRY(finish_pack(slot)); break;
+    case Kind::kPackScale:
+      KIMI_TRY(finish_pack(slot));
+      break;
     case Kind::kVector:
     case Kind::kDecayLog:
-    case Kind::kProduct: KIMI_TRY(finish_vector(slot)); break;
+    case Kind::kProduct:
+      KIMI_TRY(finish_vector(slot));
+      break;
   }
   slot.done = true;
   return {};
@@ -322,7 +343,8 @@ Fault WeightBook::placed(uint64_t i) {
 
 Fault WeightBook::complete() const {
   for (const Slot& slot : slots_) {
-    if (!slot.done) return fault(WEFT_E_STATE, "{} has not been loaded yet", text_of(slot.entry->name));
+    if (!slot.done)
+      return fault(WEFT_E_STATE, "{} has not been loaded yet", text_of(slot.entry->name));
   }
   return {};
 }
@@ -332,7 +354,8 @@ Fault WeightBook::check_scales(const Slot& slot, const void* bytes) const {
   if (bad == nullptr) return {};
   const uint64_t at =
       static_cast<uint64_t>(static_cast<const uint8_t*>(bad) - static_cast<const uint8_t*>(bytes));
-  return fault(WEFT_E_CORRUPT, "{}: row {}, group {}: scale byte 255 means not-a-number; fetch the file again",
+  return fault(WEFT_E_CORRUPT,
+               "{}: row {}, group {}: scale byte 255 means not-a-number; fetch the file again",
                text_of(slot.entry->name), at / slot.count, at % slot.count);
 }
 
@@ -377,10 +400,11 @@ Fault WeightBook::to_floats(const Slot& slot, float* dst) const {
     float pad;
     std::memcpy(&pad, bytes + i * 4, 4);
     if (pad != 0.0f) {
-      return fault(WEFT_E_CORRUPT,
-                   "{}: element {} is {}, but only the first {} (one per head) may differ from zero; "
-                   "check linear_attn_config.num_heads",
-                   text_of(e.name), i, pad, slot.count);
+      return fault(
+          WEFT_E_CORRUPT,
+          "{}: element {} is {}, but only the first {} (one per head) may differ from zero; "
+          "check linear_attn_config.num_heads",
+          text_of(e.name), i, pad, slot.count);
     }
   }
   return {};
@@ -398,7 +422,8 @@ Fault WeightBook::finish_vector(Slot& slot) {
     KIMI_TRY(to_floats(slot, factor.data()));
     const std::lock_guard lock(mutex_);
     const bool second = products_[slot.link] != 0;
-    for (uint64_t i = 0; i < slot.count; ++i) target[i] = second ? target[i] * factor[i] : factor[i];
+    for (uint64_t i = 0; i < slot.count; ++i)
+      target[i] = second ? target[i] * factor[i] : factor[i];
     products_[slot.link] = 1;
   }
   staging_delete(slot.staging);

@@ -1,7 +1,8 @@
-// Every tensor the model wants: which shape and type it must have, where its bytes go, and what is done to them when they
-// have arrived. Large matrices are read straight into their final memory (or, when the kernels want another layout, through
-// one staging buffer per matrix); small vectors become f32. Memory comes in one block per layer. Declaring happens on one
-// thread; place and placed of different tensors may run on different threads.
+// Every tensor the model wants: which shape and type it must have, where its bytes go, and what is
+// done to them when they have arrived. Large matrices are read straight into their final memory
+// (or, when the kernels want another layout, through one staging buffer per matrix); small vectors
+// become f32. Memory comes in one block per layer. Declaring happens on one thread; place and
+// placed of different tensors may run on different threads.
 #pragma once
 
 #include <weft/kernels.h>
@@ -34,23 +35,26 @@ class WeightBook {
   void open(const weft_catalog* catalog) { catalog_ = catalog; }
   void begin_block();  // memory of what follows is one allocation
   const weft_catalog_entry* find(const std::string& name) const;
-  // A bf16 or f32 matrix [n, k]; `shape` when the stored shape is not [n, k]. *out must outlive the book.
+  // A bf16 or f32 matrix [n, k]; `shape` when the stored shape is not [n, k]. *out must outlive the
+  // book.
   void matrix(const std::string& name, uint64_t n, uint64_t k, MatrixUse use, weft_weight* out,
               std::initializer_list<int64_t> shape = {});
   // name + "_packed" and name + "_scale".
   void mxfp4(const std::string& name, uint64_t n, uint64_t k, weft_weight* out);
   // bf16 or f32 numbers of this shape, kept as f32.
   void vector(const std::string& name, std::initializer_list<int64_t> shape, const float** out);
-  // A_log: n numbers, stored as [n], as [p > n] with an all-zero tail, or as [1, 1, n, 1]; always f32.
+  // A_log: n numbers, stored as [n], as [p > n] with an all-zero tail, or as [1, 1, n, 1]; always
+  // f32.
   void decay_log(const std::string& name, uint64_t n, const float** out);
-  // The elementwise product of two vectors of n numbers: `norm` of shape [n] and `proj` of shape [1, n].
+  // The elementwise product of two vectors of n numbers: `norm` of shape [n] and `proj` of shape
+  // [1, n].
   void product(const std::string& norm, const std::string& proj, uint64_t n, const float** out);
   void problem(std::string what);
   Fault declared() const;
 
   // ---- loading ----
   uint64_t tensors() const { return slots_.size(); }
-  uint64_t bytes() const;       // of all blocks
+  uint64_t bytes() const;  // of all blocks
   uint64_t parameters() const { return parameters_; }
   weft_str name(uint64_t i) const { return slots_[i].entry->name; }
   uint64_t stored_bytes(uint64_t i) const { return slots_[i].entry->bytes; }

@@ -31,7 +31,8 @@ class Declarer {
   void model(Weights* w) {
     book_.begin_block();
     const std::string base = c_.prefix() + "model.";
-    book_.matrix(base + "embed_tokens.weight", c_.vocab, c_.hidden, MatrixUse::kRowMajor, &w->embed);
+    book_.matrix(base + "embed_tokens.weight", c_.vocab, c_.hidden, MatrixUse::kRowMajor,
+                 &w->embed);
     if (!c_.tied_embeddings) matrix(c_.prefix() + "lm_head.weight", c_.vocab, c_.hidden, &w->head);
     vector(base + "norm.weight", c_.hidden, &w->norm);
     if (c_.res_block != 0) mix(base + "output_attn_res", &w->final_mix);
@@ -137,7 +138,8 @@ class Declarer {
   void experts(const std::string& base, MoeWeights* w) {
     const bool packed = book_.find(base + "0.w1.weight_packed") != nullptr;
     if (!packed && book_.find(base + "0.w1.weight") == nullptr) {
-      book_.problem(fmt::format("{0}0.w1.weight_packed (MXFP4, U8) or {0}0.w1.weight (BF16) is missing", base));
+      book_.problem(fmt::format(
+          "{0}0.w1.weight_packed (MXFP4, U8) or {0}0.w1.weight (BF16) is missing", base));
       return;
     }
     w->w1.resize(c_.experts);
@@ -153,7 +155,8 @@ class Declarer {
           matrix(expert + part, n, k, out);
         }
         if (out->dtype != w->w1[0].dtype) {
-          book_.problem(fmt::format("{}{}: stored in another type than the layer's first expert", expert, part));
+          book_.problem(fmt::format("{}{}: stored in another type than the layer's first expert",
+                                    expert, part));
         }
       };
       add(".w1.weight", inner, width, &w->w1[e]);

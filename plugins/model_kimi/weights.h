@@ -1,6 +1,7 @@
-// The model's parameters as the graph reads them, and the declaration that ties them to checkpoint names. Matrices are
-// weft_weight (their data pointers appear when the book allocates), vectors are f32. The structs must not move between
-// declaring and the end of the model: the book holds pointers into them.
+// The model's parameters as the graph reads them, and the declaration that ties them to checkpoint
+// names. Matrices are weft_weight (their data pointers appear when the book allocates), vectors are
+// f32. The structs must not move between declaring and the end of the model: the book holds
+// pointers into them.
 #pragma once
 
 #include <weft/kernels.h>
@@ -15,15 +16,15 @@ namespace weft_kimi {
 
 struct KdaWeights {
   weft_weight q{}, k{}, v{}, f_a{}, f_b{}, b{}, o{};
-  weft_weight g{};             // full-rank output gate
-  weft_weight g_a{}, g_b{};    // or its two factors
+  weft_weight g{};           // full-rank output gate
+  weft_weight g_a{}, g_b{};  // or its two factors
   const float *conv_q = nullptr, *conv_k = nullptr, *conv_v = nullptr;
   const float *a_log = nullptr, *dt_bias = nullptr, *o_norm = nullptr;
 };
 
 struct MlaWeights {
-  weft_weight q{};             // direct
-  weft_weight q_a{}, q_b{};    // or through a low rank
+  weft_weight q{};           // direct
+  weft_weight q_a{}, q_b{};  // or through a low rank
   const float* q_norm = nullptr;
   weft_weight kv_a{}, kv_b{}, g{}, o{};
   const float* kv_norm = nullptr;
@@ -71,7 +72,8 @@ struct Weights {
   bool has_vision = false;
 };
 
-// Names every tensor of the model in reading order. Fails with the first few that are missing or do not fit.
+// Names every tensor of the model in reading order. Fails with the first few that are missing or do
+// not fit.
 Fault declare_weights(const Config& config, WeightBook& book, Weights* out);
 
 }  // namespace weft_kimi

@@ -1,4 +1,5 @@
-// The contract of a step: whatever a batch claims, nothing outside its caches is touched, and the caller learns why.
+// The contract of a step: whatever a batch claims, nothing outside its caches is touched, and the
+// caller learns why.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -9,7 +10,8 @@
 namespace weft_test {
 namespace {
 
-// A sound batch of three sequences: a decode, a fresh prompt piece, a continued one. Tests break one thing at a time.
+// A sound batch of three sequences: a decode, a fresh prompt piece, a continued one. Tests break
+// one thing at a time.
 struct Draft {
   std::vector<int32_t> token = {3, 4, 5, 6, 7, 8};
   std::vector<uint32_t> start = {0, 1, 4, 6};
@@ -85,30 +87,42 @@ TEST_CASE("every broken batch is refused with a reason") {
       {[](Draft& d) { d.b.logit_row = nullptr; }, "batch.logit_row: expected a pointer"},
       {[](Draft& d) { d.b.media = nullptr; }, "batch.media: expected a pointer"},
       {[](Draft& d) { d.start[0] = 1; }, "batch.seq_start[0]: expected 0, got 1"},
-      {[](Draft& d) { d.start[2] = 1; }, "batch.seq_start[2]: expected 2 to 6 (every sequence has rows), got 1"},
+      {[](Draft& d) { d.start[2] = 1; },
+       "batch.seq_start[2]: expected 2 to 6 (every sequence has rows), got 1"},
       {[](Draft& d) { d.start[1] = 0xffffffff; }, "batch.seq_start[1]"},
       {[](Draft& d) { d.start[3] = 5; }, "batch.seq_start[3]: expected n_rows (6), got 5"},
-      {[](Draft& d) { d.context[2] = 39; }, "sequence 2: 39 cached tokens and 2 new ones exceed the context limit of 40"},
+      {[](Draft& d) { d.context[2] = 39; },
+       "sequence 2: 39 cached tokens and 2 new ones exceed the context limit of 40"},
       {[](Draft& d) { d.context[2] = 0xffffffff; }, "exceed the context limit"},
       {[](Draft& d) { d.token[4] = 256; }, "batch.token[4]: expected 0 to 255, got 256"},
       {[](Draft& d) { d.token[0] = -1; }, "batch.token[0]: expected 0 to 255, got -1"},
       {[](Draft& d) { d.maps[0].table = nullptr; }, "maps[mla].table: expected a pointer"},
-      {[](Draft& d) { d.maps[0].table_stride = 1; }, "maps[mla].table_stride: sequence 0 needs 2 pages, got room for 1"},
-      {[](Draft& d) { d.table[1] = 20; }, "sequence 0, entry 1: expected a page from 0 to 19, got 20"},
-      {[](Draft& d) { d.table[3] = -1; }, "sequence 1, entry 0: expected a page from 0 to 19, got -1"},
+      {[](Draft& d) { d.maps[0].table_stride = 1; },
+       "maps[mla].table_stride: sequence 0 needs 2 pages, got room for 1"},
+      {[](Draft& d) { d.table[1] = 20; },
+       "sequence 0, entry 1: expected a page from 0 to 19, got 20"},
+      {[](Draft& d) { d.table[3] = -1; },
+       "sequence 1, entry 0: expected a page from 0 to 19, got -1"},
       {[](Draft& d) { d.table[7] = 11; }, "page 11 is written by sequence 0 and by sequence 2"},
-      {[](Draft& d) { d.table[6] = 12; }, "page 12 is read by sequence 2 while sequence 1 writes it"},
-      {[](Draft& d) { d.maps[1].read_slot = nullptr; }, "maps[kda].read_slot and write_slot: expected pointers"},
+      {[](Draft& d) { d.table[6] = 12; },
+       "page 12 is read by sequence 2 while sequence 1 writes it"},
+      {[](Draft& d) { d.maps[1].read_slot = nullptr; },
+       "maps[kda].read_slot and write_slot: expected pointers"},
       {[](Draft& d) { d.write[1] = 10; }, "maps[kda].write_slot[1]: expected 0 to 9, got 10"},
       {[](Draft& d) { d.write[1] = -1; }, "maps[kda].write_slot[1]: expected 0 to 9, got -1"},
       {[](Draft& d) { d.read[2] = 10; }, "maps[kda].read_slot[2]: expected at most 9, got 10"},
-      {[](Draft& d) { d.read[0] = -1; }, "maps[kda].read_slot[0]: expected a negative number exactly for"},
-      {[](Draft& d) { d.read[1] = 2; }, "maps[kda].read_slot[1]: expected a negative number exactly for"},
+      {[](Draft& d) { d.read[0] = -1; },
+       "maps[kda].read_slot[0]: expected a negative number exactly for"},
+      {[](Draft& d) { d.read[1] = 2; },
+       "maps[kda].read_slot[1]: expected a negative number exactly for"},
       {[](Draft& d) { d.write[2] = 5; }, "slot 5 is written by sequence 0 and by sequence 2"},
       {[](Draft& d) { d.read[2] = 7; }, "slot 7 is read by sequence 2 while sequence 1 writes it"},
-      {[](Draft& d) { d.logit[1] = 0; }, "batch.logit_row[1]: expected ascending rows below 6, got 0"},
-      {[](Draft& d) { d.logit[2] = 6; }, "batch.logit_row[2]: expected ascending rows below 6, got 6"},
-      {[](Draft& d) { d.media_row[0] = 6; }, "batch.media_row[0]: expected ascending rows below 6, got 6"},
+      {[](Draft& d) { d.logit[1] = 0; },
+       "batch.logit_row[1]: expected ascending rows below 6, got 0"},
+      {[](Draft& d) { d.logit[2] = 6; },
+       "batch.logit_row[2]: expected ascending rows below 6, got 6"},
+      {[](Draft& d) { d.media_row[0] = 6; },
+       "batch.media_row[0]: expected ascending rows below 6, got 6"},
   };
   for (const auto& [change, said] : cases) {
     CAPTURE(said);
@@ -175,11 +189,13 @@ TEST_CASE("media that does not fit the tower is refused") {
   using Change = std::function<void(weft_media&)>;
   const std::pair<Change, const char*> cases[] = {
       {[](weft_media& x) { x.struct_size = 4; }, "media.struct_size"},
-      {[](weft_media& x) { x.grid_h = 3; }, "media.grid_h: expected a multiple of 2 up to 512, got 3"},
+      {[](weft_media& x) { x.grid_h = 3; },
+       "media.grid_h: expected a multiple of 2 up to 512, got 3"},
       {[](weft_media& x) { x.grid_w = 0; }, "media.grid_w: expected a multiple of 2"},
       {[](weft_media& x) { x.grid_w = 514; }, "media.grid_w"},
       {[](weft_media& x) { x.grid_t = 5; }, "media.grid_t: expected 1 to 4 frames, got 5"},
-      {[](weft_media& x) { x.grid_h = x.grid_w = 200; }, "exceed the limit of 16384; raise max_media_patches"},
+      {[](weft_media& x) { x.grid_h = x.grid_w = 200; },
+       "exceed the limit of 16384; raise max_media_patches"},
       {[](weft_media& x) { x.patches = nullptr; }, "media.patches: expected a pointer"},
   };
   for (const auto& [change, said] : cases) {

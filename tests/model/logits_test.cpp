@@ -1,10 +1,12 @@
-// The whole model against vectors of the float64 reference, at every instruction set of this machine, and in every form a
-// step can take: token by token, chunked, cut anywhere, batched and mixed.
+// The whole model against vectors of the float64 reference, at every instruction set of this
+// machine, and in every form a step can take: token by token, chunked, cut anywhere, batched and
+// mixed.
 //
-// Tolerance. Weights are exact in f32, so what differs is f32 rounding (2^-24 = 6e-8 per operation, sums of up to some
-// hundred terms) carried through at most nine layers. The reference itself, run in float32, lies within 3e-5 of its float64
-// logits for 100 tokens (as a share of the largest logit). Kernels sum in another order and approximate exp and tanh to a
-// few units in the last place, hence ten times that. A wrong rule (a gate, an epsilon of 1e-5 for 1e-6, an expert) moves
+// Tolerance. Weights are exact in f32, so what differs is f32 rounding (2^-24 = 6e-8 per operation,
+// sums of up to some hundred terms) carried through at most nine layers. The reference itself, run
+// in float32, lies within 3e-5 of its float64 logits for 100 tokens (as a share of the largest
+// logit). Kernels sum in another order and approximate exp and tanh to a few units in the last
+// place, hence ten times that. A wrong rule (a gate, an epsilon of 1e-5 for 1e-6, an expert) moves
 // these models by 1e-3 and more, as the tests of single switches show.
 #include <doctest/doctest.h>
 
@@ -18,16 +20,19 @@ namespace weft_test {
 namespace {
 
 constexpr double kTolerance = 3e-4;
-const char* const kVectors[] = {"tiny_k3", "tiny_linear", "one_kda_layer", "all_mla", "groups", "odd_k3"};
+const char* const kVectors[] = {"tiny_k3", "tiny_linear", "one_kda_layer",
+                                "all_mla", "groups",      "odd_k3"};
 const char* const kLevels[] = {"ref", "avx2", "avx512"};
 
 struct Loaded {
-  Loaded(Bench& bench, const Json& vectors, weft::plugin::ParamList settings = {}, uint32_t cache_dtype = 0)
+  Loaded(Bench& bench, const Json& vectors, weft::plugin::ParamList settings = {},
+         uint32_t cache_dtype = 0)
       : model(bench, setup(vectors, std::move(settings), cache_dtype)) {
     checkpoint.add_weights(TensorList(vectors.at("config")), vectors.at("seed"));
     REQUIRE_MESSAGE(model.bring_up(checkpoint), model.last_error());
   }
-  static ModelSetup setup(const Json& vectors, weft::plugin::ParamList settings, uint32_t cache_dtype) {
+  static ModelSetup setup(const Json& vectors, weft::plugin::ParamList settings,
+                          uint32_t cache_dtype) {
     ModelSetup s;
     s.config = vectors.at("config").dump();
     s.settings = std::move(settings);
@@ -39,12 +44,13 @@ struct Loaded {
 };
 
 std::vector<int32_t> slice(const std::vector<int32_t>& v, size_t from, size_t to) {
-  return {v.begin() + static_cast<std::ptrdiff_t>(from), v.begin() + static_cast<std::ptrdiff_t>(to)};
+  return {v.begin() + static_cast<std::ptrdiff_t>(from),
+          v.begin() + static_cast<std::ptrdiff_t>(to)};
 }
 
 // All logits of one prompt, fed in pieces that end at `cuts`.
-std::vector<float> run(TestModel& m, Sequence& s, const std::vector<int32_t>& ids, std::vector<size_t> cuts = {},
-                       uint32_t flags = 0) {
+std::vector<float> run(TestModel& m, Sequence& s, const std::vector<int32_t>& ids,
+                       std::vector<size_t> cuts = {}, uint32_t flags = 0) {
   std::vector<float> out;
   size_t at = 0;
   cuts.push_back(ids.size());
@@ -56,8 +62,8 @@ std::vector<float> run(TestModel& m, Sequence& s, const std::vector<int32_t>& id
   return out;
 }
 
-std::vector<float> run_alone(TestModel& m, const std::vector<int32_t>& ids, std::vector<size_t> cuts = {},
-                             uint32_t flags = 0) {
+std::vector<float> run_alone(TestModel& m, const std::vector<int32_t>& ids,
+                             std::vector<size_t> cuts = {}, uint32_t flags = 0) {
   Sequence s;
   const auto out = run(m, s, ids, std::move(cuts), flags);
   m.release(s);
@@ -65,7 +71,8 @@ std::vector<float> run_alone(TestModel& m, const std::vector<int32_t>& ids, std:
 }
 
 // Compares with the digests of every position and the whole last row.
-void check_prompt(const std::vector<float>& logits, const Json& prompt, size_t vocab, double tolerance) {
+void check_prompt(const std::vector<float>& logits, const Json& prompt, size_t vocab,
+                  double tolerance) {
   const Json& positions = prompt.at("positions");
   REQUIRE(logits.size() == positions.size() * vocab);
   double worst = 0;
@@ -80,7 +87,8 @@ void check_prompt(const std::vector<float>& logits, const Json& prompt, size_t v
     }
     const auto top = std::max_element(row.begin(), row.end());
     const Json& want = positions[p];
-    const double largest = std::sqrt(want[4].get<double>() / static_cast<double>(vocab)) + std::abs(want[2].get<double>());
+    const double largest = std::sqrt(want[4].get<double>() / static_cast<double>(vocab)) +
+                           std::abs(want[2].get<double>());
     const double n = std::sqrt(static_cast<double>(vocab));
     for (const double off : {row[0] - want[1].get<double>(), *top - want[2].get<double>(),
                              (sum - want[3].get<double>()) / n, (wave - want[5].get<double>()) / n,
@@ -111,8 +119,9 @@ double rows_sum(const TestModel& m, const Sequence& s, const Json& config, uint3
   const size_t width = t.at("kv_lora_rank").get<size_t>() + t.at("qk_rope_head_dim").get<size_t>();
   double sum = 0;
   for (uint32_t p = 0; p < s.context; ++p) {
-    const auto* row = reinterpret_cast<const float*>(m.unit(m.group("mla"), s.pages[p / page_tokens])) +
-                      (p % page_tokens) * width;
+    const auto* row =
+        reinterpret_cast<const float*>(m.unit(m.group("mla"), s.pages[p / page_tokens])) +
+        (p % page_tokens) * width;
     for (size_t i = 0; i < width; ++i) sum += static_cast<double>(row[i]) * row[i];
   }
   return sum;
@@ -124,8 +133,9 @@ size_t vocab_of(const Json& vectors) {
 }
 
 const Json& longest(const Json& vectors) {
-  return *std::max_element(vectors.at("prompts").begin(), vectors.at("prompts").end(),
-                           [](const Json& a, const Json& b) { return a.at("ids").size() < b.at("ids").size(); });
+  return *std::max_element(
+      vectors.at("prompts").begin(), vectors.at("prompts").end(),
+      [](const Json& a, const Json& b) { return a.at("ids").size() < b.at("ids").size(); });
 }
 
 }  // namespace
@@ -149,11 +159,13 @@ TEST_CASE("logits and states match the reference in chunked, recurrent and token
           const Json& state = prompt.at("state");
           if (state.contains("kda_sumsq")) {
             const double want = state.at("kda_sumsq");
-            CHECK(std::abs(state_sum(l.model, s, vectors.at("config")) - want) <= kTolerance * want);
+            CHECK(std::abs(state_sum(l.model, s, vectors.at("config")) - want) <=
+                  kTolerance * want);
           }
           if (state.contains("mla_sumsq")) {
             const double want = state.at("mla_sumsq");
-            CHECK(std::abs(rows_sum(l.model, s, vectors.at("config"), 16) - want) <= kTolerance * want);
+            CHECK(std::abs(rows_sum(l.model, s, vectors.at("config"), 16) - want) <=
+                  kTolerance * want);
           }
           l.model.release(s);
         }
@@ -217,12 +229,14 @@ TEST_CASE("sequences do not see each other: batches of prompts, decodes and both
         return std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(from * vocab),
                                   whole.begin() + static_cast<std::ptrdiff_t>(to * vocab));
       };
-      // a: a prompt in pieces; b: decodes from the start; c: joins late; lengths on both sides of the threshold.
+      // a: a prompt in pieces; b: decodes from the start; c: joins late; lengths on both sides of
+      // the threshold.
       Sequence a, b, c;
       size_t at = 0, bt = 0, ct = 0;
       for (size_t round = 0; at < 60; ++round) {
         const size_t n = 1 + (round * 7) % 19;
-        std::vector<Piece> pieces = {{&a, slice(ids, at, at + n), true, {}}, {&b, slice(ids, bt, bt + 1), true, {}}};
+        std::vector<Piece> pieces = {{&a, slice(ids, at, at + n), true, {}},
+                                     {&b, slice(ids, bt, bt + 1), true, {}}};
         if (round >= 3) pieces.push_back({&c, slice(ids, ct, ct + 2), true, {}});
         if (round % 2 == 1) std::swap(pieces[0], pieces[1]);
         const auto got = m.feed(pieces);
@@ -254,14 +268,16 @@ TEST_CASE("golden numbers: greedy continuation of the tiny models") {
       const Json vectors = read_json(name);
       const Json& golden = vectors.at("golden");
       const size_t vocab = vocab_of(vectors);
-      const auto prompt = ints(vectors.at("prompts").at(golden.at("prompt").get<size_t>()).at("ids"));
+      const auto prompt =
+          ints(vectors.at("prompts").at(golden.at("prompt").get<size_t>()).at("ids"));
       Loaded l(bench, vectors);
       Sequence s;
       std::vector<int32_t> got, next = prompt;
       for (int step = 0; step < 16; ++step) {
         const auto logits = l.model.feed({{&s, next, false, {}}});
         REQUIRE(logits.size() == vocab);
-        next = {static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
+        next = {
+            static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
         got.push_back(next[0]);
       }
       CHECK(got == ints(golden.at("greedy")));
@@ -292,8 +308,10 @@ TEST_CASE("image rows and a prompt with images match the reference") {
               for (size_t y = 0; y < patch; ++y) {
                 for (size_t x = 0; x < patch; ++x) {
                   const size_t k = ((gy * patch + y) * w + gx * patch + x) * 3 + c;
-                  const double value = (static_cast<double>(stream.bits(k) & 255) / 255.0 - 0.5) / 0.5;
-                  patches.push_back(static_cast<float>(value * std::pow(0.5, static_cast<double>(f))));
+                  const double value =
+                      (static_cast<double>(stream.bits(k) & 255) / 255.0 - 0.5) / 0.5;
+                  patches.push_back(
+                      static_cast<float>(value * std::pow(0.5, static_cast<double>(f))));
                 }
               }
             }
@@ -326,7 +344,8 @@ TEST_CASE("image rows and a prompt with images match the reference") {
           if (ids[i] == 253) piece.media_at.push_back(static_cast<uint32_t>(i - from));
         }
         // A decode beside it, first or last, must not take a media row.
-        const auto part = l.model.feed({piece, {&other, {5}, false, {}}}, std::span(all_rows).subspan(used * hidden));
+        const auto part = l.model.feed({piece, {&other, {5}, false, {}}},
+                                       std::span(all_rows).subspan(used * hidden));
         used += piece.media_at.size();
         got.insert(got.end(), part.begin(), part.end() - 256);
       }
@@ -343,7 +362,8 @@ TEST_CASE("settings change what they name") {
   const size_t vocab = vocab_of(linear);
   {
     Loaded l(bench, linear, {{"biased_router", "true"}});
-    check_prompt(run_alone(l.model, ints(linear.at("biased").at("ids"))), linear.at("biased"), vocab, kTolerance);
+    check_prompt(run_alone(l.model, ints(linear.at("biased").at("ids"))), linear.at("biased"),
+                 vocab, kTolerance);
   }
   const Json& prompt = longest(linear);
   const auto ids = ints(prompt.at("ids"));
@@ -360,8 +380,10 @@ TEST_CASE("settings change what they name") {
   {
     // bf16 rows: 2^-9 relative rounding of each cached number.
     for (const bool by_limit : {false, true}) {
-      Loaded l(bench, linear, by_limit ? weft::plugin::ParamList{} : weft::plugin::ParamList{{"cache_dtype", "bf16"}},
-               by_limit ? uint32_t{WEFT_BF16} : 0u);
+      Loaded l(
+          bench, linear,
+          by_limit ? weft::plugin::ParamList{} : weft::plugin::ParamList{{"cache_dtype", "bf16"}},
+          by_limit ? uint32_t{WEFT_BF16} : 0u);
       const double off = distance(run_alone(l.model, ids), want);
       CHECK(off > kTolerance);
       CHECK(off < 0.1);

@@ -1,7 +1,9 @@
-// micro-k3, loaded the way the worker loads it, against golden.json: every continuation, alone and sixteen at a time.
+// micro-k3, loaded the way the worker loads it, against golden.json: every continuation, alone and
+// sixteen at a time.
 //
-// Logits are compared to 5e-3 at magnitudes of about 20: 2.5e-4, as in logits_test.cpp. The steps listed in close_steps have
-// two candidates nearer than that to each other for lower precisions; there only the numbers are compared, not the winner.
+// Logits are compared to 5e-3 at magnitudes of about 20: 2.5e-4, as in logits_test.cpp. The steps
+// listed in close_steps have two candidates nearer than that to each other for lower precisions;
+// there only the numbers are compared, not the winner.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -42,10 +44,12 @@ class MicroK3 {
     REQUIRE(storage->start().ok());
     const weft::engine::StorageRef ref{storage->table<weft_storage_v1>(), storage->get()};
     auto checkpoint = weft::engine::Checkpoint::open(ref, kDirectory);
-    REQUIRE_MESSAGE(checkpoint.ok(), (checkpoint.ok() ? std::string() : checkpoint.error().message));
+    REQUIRE_MESSAGE(checkpoint.ok(),
+                    (checkpoint.ok() ? std::string() : checkpoint.error().message));
     REQUIRE_MESSAGE(model_.declare((*checkpoint)->catalog()) == WEFT_OK, model_.last_error());
     REQUIRE_MESSAGE(model_.plan() == WEFT_OK, model_.last_error());
-    const auto report = weft::engine::load_weights(**checkpoint, {model_.table(), model_.self()}, {});
+    const auto report =
+        weft::engine::load_weights(**checkpoint, {model_.table(), model_.self()}, {});
     REQUIRE_MESSAGE(report.ok(), (report.ok() ? std::string() : report.error().message));
     CHECK(report->tensors == 1020);
     CHECK(report->unused == 0);
@@ -72,7 +76,8 @@ class MicroK3 {
     for (size_t gy = 0; gy < h / side; ++gy) {
       for (size_t gx = 0; gx < w / side; ++gx) {
         for (size_t i = 0; i < 3 * side * side; ++i) {
-          const size_t c = i / (side * side), y = gy * side + i / side % side, x = gx * side + i % side;
+          const size_t c = i / (side * side), y = gy * side + i / side % side,
+                       x = gx * side + i % side;
           const auto value = static_cast<uint8_t>(pixels[(y * w + x) * 3 + c]);
           patches.push_back(static_cast<float>((value / 255.0 - 0.5) / 0.5));
         }
@@ -104,7 +109,8 @@ class MicroK3 {
   TestModel model_;
 };
 
-// One golden case on its way through the model: prompt in pieces, then the recorded tokens one by one.
+// One golden case on its way through the model: prompt in pieces, then the recorded tokens one by
+// one.
 class Run {
  public:
   Run(MicroK3& micro, const Json& golden_case) : c_(&golden_case) {
@@ -168,7 +174,8 @@ class Run {
     double worst = 0;
     for (size_t i = 0; i < want.size(); ++i) {
       const auto row = logits.subspan(i * vocab, vocab);
-      worst = std::max(worst, std::abs(row[static_cast<size_t>(prompt_[i + 1])] - log_sum(row) - want[i]));
+      worst = std::max(worst,
+                       std::abs(row[static_cast<size_t>(prompt_[i + 1])] - log_sum(row) - want[i]));
     }
     CHECK(worst <= kLogitTolerance);
   }
@@ -180,7 +187,9 @@ class Run {
     CHECK(sum == doctest::Approx(c_->at("layer0_state_sumsq").get<double>()).epsilon(3e-4));
     sum = 0;
     for (uint32_t p = 0; p < sequence.context; ++p) {
-      const auto* row = reinterpret_cast<const float*>(m.unit(m.group("mla"), sequence.pages[p / 16])) + p % 16 * 80;
+      const auto* row =
+          reinterpret_cast<const float*>(m.unit(m.group("mla"), sequence.pages[p / 16])) +
+          p % 16 * 80;
       for (size_t i = 0; i < 80; ++i) sum += static_cast<double>(row[i]) * row[i];
     }
     CHECK(sum == doctest::Approx(c_->at("layer3_latent_sumsq").get<double>()).epsilon(3e-4));

@@ -18,7 +18,8 @@ using weft::plugin::Loader;
 using weft::plugin::TrustPolicy;
 
 std::unique_ptr<LoadedPlugin> open_plugin(const char* name, HostTable& host) {
-  auto plugin = Loader(TrustPolicy::kUnchecked).load(std::string(WEFT_PLUGIN_DIR "/") + name + ".so");
+  auto plugin =
+      Loader(TrustPolicy::kUnchecked).load(std::string(WEFT_PLUGIN_DIR "/") + name + ".so");
   REQUIRE_MESSAGE(plugin.ok(), (plugin.ok() ? std::string() : plugin.error().message));
   const auto opened = (*plugin)->open(host);
   REQUIRE_MESSAGE(opened.ok(), (opened.ok() ? std::string() : opened.error().message));
@@ -118,13 +119,14 @@ weft_status TestModel::load(MemoryCheckpoint& checkpoint) {
 
 weft_status TestModel::ready() {
   arenas_.clear();
-  const auto scrambled = [](uint32_t n) {  // descending with a stride, so that neighbours are never neighbours
-    std::vector<int32_t> out;
-    for (uint32_t lane = 0; lane < 3; ++lane) {
-      for (uint32_t i = lane; i < n; i += 3) out.push_back(static_cast<int32_t>(n - 1 - i));
-    }
-    return out;
-  };
+  const auto scrambled =
+      [](uint32_t n) {  // descending with a stride, so that neighbours are never neighbours
+        std::vector<int32_t> out;
+        for (uint32_t lane = 0; lane < 3; ++lane) {
+          for (uint32_t i = lane; i < n; i += 3) out.push_back(static_cast<int32_t>(n - 1 - i));
+        }
+        return out;
+      };
   for (uint32_t g = 0; g < plan_.n_groups; ++g) {
     const bool rows = plan_.groups[g].kind == WEFT_CACHE_ROWS;
     const uint32_t units = rows ? setup_.pages : setup_.slots;
@@ -138,14 +140,15 @@ weft_status TestModel::ready() {
     (rows ? free_pages_ : free_slots_) = scrambled(units);
   }
   weft_err err = empty_err();
-  const weft_status s = table_->ready(self(), arenas_.data(), static_cast<uint32_t>(arenas_.size()), &err);
+  const weft_status s =
+      table_->ready(self(), arenas_.data(), static_cast<uint32_t>(arenas_.size()), &err);
   note(s, err);
   return s;
 }
 
 bool TestModel::bring_up(MemoryCheckpoint& checkpoint) {
-  return declare(checkpoint.catalog()) == WEFT_OK && plan() == WEFT_OK && load(checkpoint) == WEFT_OK &&
-         ready() == WEFT_OK;
+  return declare(checkpoint.catalog()) == WEFT_OK && plan() == WEFT_OK &&
+         load(checkpoint) == WEFT_OK && ready() == WEFT_OK;
 }
 
 int32_t TestModel::take(std::vector<int32_t>& pool) {
@@ -161,7 +164,8 @@ void TestModel::release(Sequence& s) {
   s = Sequence();
 }
 
-std::vector<float> TestModel::feed(std::vector<Piece> pieces, std::span<const float> media, uint32_t flags) {
+std::vector<float> TestModel::feed(std::vector<Piece> pieces, std::span<const float> media,
+                                   uint32_t flags) {
   const bool has_pages = group("mla") != UINT32_MAX, has_slots = group("kda") != UINT32_MAX;
   const uint64_t stride = (setup_.max_context + setup_.page_tokens - 1) / setup_.page_tokens;
   std::vector<int32_t> token, table(pieces.size() * stride, -7), read, write;
@@ -175,11 +179,14 @@ std::vector<float> TestModel::feed(std::vector<Piece> pieces, std::span<const fl
     context.push_back(s.context);
     for (uint32_t r = piece.all_logits ? 0 : n - 1; r < n; ++r) logit.push_back(base + r);
     for (const uint32_t r : piece.media_at) media_row.push_back(base + r);
-    while (has_pages && s.pages.size() * setup_.page_tokens < s.context + n) s.pages.push_back(take(free_pages_));
-    std::copy(s.pages.begin(), s.pages.end(), table.begin() + static_cast<std::ptrdiff_t>(p * stride));
+    while (has_pages && s.pages.size() * setup_.page_tokens < s.context + n)
+      s.pages.push_back(take(free_pages_));
+    std::copy(s.pages.begin(), s.pages.end(),
+              table.begin() + static_cast<std::ptrdiff_t>(p * stride));
     read.push_back(s.slot);
     random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
-    const bool move = has_slots && (s.slot < 0 || (random_ >> 40) % 2 == 0);  // else update in place
+    const bool move =
+        has_slots && (s.slot < 0 || (random_ >> 40) % 2 == 0);  // else update in place
     write.push_back(move ? take(free_slots_) : s.slot);
   }
   std::vector<weft_cache_map> maps;
@@ -206,7 +213,8 @@ std::vector<float> TestModel::feed(std::vector<Piece> pieces, std::span<const fl
   for (size_t p = 0; p < pieces.size(); ++p) {
     Sequence& s = *pieces[p].sequence;
     s.context += start[p + 1] - start[p];
-    if (has_slots && read[p] >= 0 && read[p] != write[p]) free_slots_.insert(free_slots_.begin(), read[p]);
+    if (has_slots && read[p] >= 0 && read[p] != write[p])
+      free_slots_.insert(free_slots_.begin(), read[p]);
     if (has_slots) s.slot = write[p];
   }
   if (status != WEFT_OK) logits.clear();
@@ -242,7 +250,8 @@ uint32_t TestModel::group(const char* name) const {
 }
 
 const std::byte* TestModel::unit(uint32_t group, int32_t unit) const {
-  return static_cast<const std::byte*>(arenas_[group].base) + static_cast<uint64_t>(unit) * arenas_[group].stride;
+  return static_cast<const std::byte*>(arenas_[group].base) +
+         static_cast<uint64_t>(unit) * arenas_[group].stride;
 }
 
 Json read_json(const std::string& name) {

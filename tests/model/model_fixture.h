@@ -1,5 +1,6 @@
-// A model under test: the real plugins loaded by the real loader, a checkpoint in memory, caches filled with poison, and
-// sequences whose pages and state slots are handed out in a scrambled order. Single-threaded.
+// A model under test: the real plugins loaded by the real loader, a checkpoint in memory, caches
+// filled with poison, and sequences whose pages and state slots are handed out in a scrambled
+// order. Single-threaded.
 #pragma once
 
 #include <weft/model.h>
@@ -41,7 +42,7 @@ struct Sequence {
 struct Piece {
   Sequence* sequence;
   std::vector<int32_t> tokens;
-  bool all_logits = true;  // else the last row only
+  bool all_logits = true;          // else the last row only
   std::vector<uint32_t> media_at;  // rows of this piece that get the next media rows
 };
 
@@ -69,7 +70,8 @@ class TestModel {
   bool bring_up(MemoryCheckpoint& checkpoint);
 
   // Runs one step; logits of every asked row, in order. Empty after a failure.
-  std::vector<float> feed(std::vector<Piece> pieces, std::span<const float> media = {}, uint32_t flags = 0);
+  std::vector<float> feed(std::vector<Piece> pieces, std::span<const float> media = {},
+                          uint32_t flags = 0);
   weft_status step(const weft_batch& batch);
   weft_status encode(const weft_media& media, float* rows);
   void release(Sequence& sequence);

@@ -1,4 +1,5 @@
-// Tensors: the hash-rule checkpoints, what declare demands, what placed refuses, and the released sizes.
+// Tensors: the hash-rule checkpoints, what declare demands, what placed refuses, and the released
+// sizes.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -18,7 +19,9 @@ ModelSetup setup_of(const Json& config) {
   return s;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 const char* const kK3 = "language_model.model.layers.";
 
@@ -26,22 +29,52 @@ const char* const kK3 = "language_model.model.layers.";
 Json released_k3() {
   Json kda = Json::array(), full = Json::array();
   for (int i = 1; i <= 93; ++i) (i % 4 == 0 || i == 93 ? full : kda).push_back(i);
-  Json text = {
-      {"vocab_size", 163840}, {"hidden_size", 7168}, {"intermediate_size", 33792}, {"num_hidden_layers", 93},
-      {"num_attention_heads", 96}, {"hidden_act", "situ"}, {"activation_situ_beta", 4.0},
-      {"activation_situ_linear_beta", 25.0}, {"rms_norm_eps", 1e-5}, {"q_lora_rank", 1536}, {"kv_lora_rank", 512},
-      {"qk_nope_head_dim", 128}, {"qk_rope_head_dim", 64}, {"v_head_dim", 128}, {"mla_use_nope", true},
-      {"mla_use_output_gate", true}, {"num_experts", 896}, {"num_experts_per_token", 16}, {"num_shared_experts", 2},
-      {"moe_intermediate_size", 3072}, {"routed_expert_hidden_size", 3584}, {"latent_moe_use_norm", true},
-      {"first_k_dense_replace", 1}, {"attn_res_block_size", 12},
-      {"quantization_config", {{"format", "mxfp4-pack-quantized"}}},
-      {"linear_attn_config", {{"kda_layers", kda}, {"full_attn_layers", full}, {"num_heads", 96}, {"head_dim", 128},
-                              {"short_conv_kernel_size", 4}, {"use_full_rank_gate", true}, {"gate_lower_bound", -5.0}}}};
-  Json vision = {{"patch_size", 14}, {"vt_hidden_size", 1024}, {"vt_num_hidden_layers", 27},
-                 {"vt_num_attention_heads", 12}, {"qkv_hidden_size", 1536}, {"vt_intermediate_size", 4096},
-                 {"init_pos_emb_height", 64}, {"init_pos_emb_width", 64}, {"merge_kernel_size", {2, 2}},
+  Json text = {{"vocab_size", 163840},
+               {"hidden_size", 7168},
+               {"intermediate_size", 33792},
+               {"num_hidden_layers", 93},
+               {"num_attention_heads", 96},
+               {"hidden_act", "situ"},
+               {"activation_situ_beta", 4.0},
+               {"activation_situ_linear_beta", 25.0},
+               {"rms_norm_eps", 1e-5},
+               {"q_lora_rank", 1536},
+               {"kv_lora_rank", 512},
+               {"qk_nope_head_dim", 128},
+               {"qk_rope_head_dim", 64},
+               {"v_head_dim", 128},
+               {"mla_use_nope", true},
+               {"mla_use_output_gate", true},
+               {"num_experts", 896},
+               {"num_experts_per_token", 16},
+               {"num_shared_experts", 2},
+               {"moe_intermediate_size", 3072},
+               {"routed_expert_hidden_size", 3584},
+               {"latent_moe_use_norm", true},
+               {"first_k_dense_replace", 1},
+               {"attn_res_block_size", 12},
+               {"quantization_config", {{"format", "mxfp4-pack-quantized"}}},
+               {"linear_attn_config",
+                {{"kda_layers", kda},
+                 {"full_attn_layers", full},
+                 {"num_heads", 96},
+                 {"head_dim", 128},
+                 {"short_conv_kernel_size", 4},
+                 {"use_full_rank_gate", true},
+                 {"gate_lower_bound", -5.0}}}};
+  Json vision = {{"patch_size", 14},
+                 {"vt_hidden_size", 1024},
+                 {"vt_num_hidden_layers", 27},
+                 {"vt_num_attention_heads", 12},
+                 {"qkv_hidden_size", 1536},
+                 {"vt_intermediate_size", 4096},
+                 {"init_pos_emb_height", 64},
+                 {"init_pos_emb_width", 64},
+                 {"merge_kernel_size", {2, 2}},
                  {"text_hidden_size", 7168}};
-  return {{"model_type", "kimi_k3"}, {"media_placeholder_token_id", 163605}, {"text_config", text},
+  return {{"model_type", "kimi_k3"},
+          {"media_placeholder_token_id", 163605},
+          {"text_config", text},
           {"vision_config", vision}};
 }
 
@@ -50,13 +83,29 @@ Json released_linear() {
   for (int i = 1; i <= 27; ++i) {
     if (i % 4 != 0 && i != 27) kda.push_back(i);
   }
-  return {{"model_type", "kimi_linear"}, {"vocab_size", 163840}, {"hidden_size", 2304}, {"intermediate_size", 9216},
-          {"num_hidden_layers", 27}, {"num_attention_heads", 32}, {"rms_norm_eps", 1e-5}, {"kv_lora_rank", 512},
-          {"qk_nope_head_dim", 128}, {"qk_rope_head_dim", 64}, {"v_head_dim", 128}, {"mla_use_nope", true},
-          {"num_experts", 256}, {"num_experts_per_token", 8}, {"num_shared_experts", 1},
-          {"moe_intermediate_size", 1024}, {"first_k_dense_replace", 1},
-          {"linear_attn_config", {{"kda_layers", kda}, {"full_attn_layers", full}, {"num_heads", 32},
-                                  {"head_dim", 128}, {"short_conv_kernel_size", 4}}}};
+  return {{"model_type", "kimi_linear"},
+          {"vocab_size", 163840},
+          {"hidden_size", 2304},
+          {"intermediate_size", 9216},
+          {"num_hidden_layers", 27},
+          {"num_attention_heads", 32},
+          {"rms_norm_eps", 1e-5},
+          {"kv_lora_rank", 512},
+          {"qk_nope_head_dim", 128},
+          {"qk_rope_head_dim", 64},
+          {"v_head_dim", 128},
+          {"mla_use_nope", true},
+          {"num_experts", 256},
+          {"num_experts_per_token", 8},
+          {"num_shared_experts", 1},
+          {"moe_intermediate_size", 1024},
+          {"first_k_dense_replace", 1},
+          {"linear_attn_config",
+           {{"kda_layers", kda},
+            {"full_attn_layers", full},
+            {"num_heads", 32},
+            {"head_dim", 128},
+            {"short_conv_kernel_size", 4}}}};
 }
 
 }  // namespace
@@ -68,7 +117,8 @@ TEST_CASE("sha256 of a known text") {
 }
 
 TEST_CASE("hash-rule weights equal the reference's, byte for byte") {
-  for (const char* name : {"tiny_k3", "tiny_linear", "one_kda_layer", "all_mla", "groups", "odd_k3"}) {
+  for (const char* name :
+       {"tiny_k3", "tiny_linear", "one_kda_layer", "all_mla", "groups", "odd_k3"}) {
     CAPTURE(name);
     const Json vectors = read_json(name);
     MemoryCheckpoint checkpoint;
@@ -81,8 +131,10 @@ TEST_CASE("hash-rule weights equal the reference's, byte for byte") {
     CHECK(checkpoint.tensors().size() == vectors.at("tensors").get<size_t>());
     CHECK(hash.hex() == vectors.at("sha256").get<std::string>());
   }
-  CHECK(read_json("tiny_k3").at("sha256") == "b3d6165d27e32f1a7432973313c7310a525c21dece0ec5b2851e71e5f8b06aa7");
-  CHECK(read_json("tiny_linear").at("sha256") == "800f52daccf0364c74843a0110840a10bbc8403d199180faad8b62df7ee2e8af");
+  CHECK(read_json("tiny_k3").at("sha256") ==
+        "b3d6165d27e32f1a7432973313c7310a525c21dece0ec5b2851e71e5f8b06aa7");
+  CHECK(read_json("tiny_linear").at("sha256") ==
+        "800f52daccf0364c74843a0110840a10bbc8403d199180faad8b62df7ee2e8af");
 }
 
 TEST_CASE("the released models declare to their published sizes") {
@@ -102,7 +154,8 @@ TEST_CASE("the released models declare to their published sizes") {
     REQUIRE_MESSAGE(m.declare(checkpoint.catalog()) == WEFT_OK, m.last_error());
     CHECK(m.info().parameters == 2779931834976ull);
     REQUIRE_MESSAGE(m.plan() == WEFT_OK, m.last_error());
-    // 27,648 bytes per token in bf16; 434,110,464 bytes of states and twice 15,261,696 of f32 histories.
+    // 27,648 bytes per token in bf16; 434,110,464 bytes of states and twice 15,261,696 of f32
+    // histories.
     CHECK(m.memory().groups[0].unit_bytes == 128 * 27648);
     CHECK(m.memory().groups[1].unit_bytes == 434110464 + 2 * 15261696);
     // Stored bytes, with the small vectors widened to f32 and pieces aligned.
@@ -130,21 +183,46 @@ TEST_CASE("declare names tensors that are missing or do not fit") {
   using Change = std::function<void(MemoryCheckpoint&)>;
   const std::pair<Change, std::string> cases[] = {
       {[&](auto& c) { c.erase(router); }, router + " is missing (BF16 or F32 [8, 128] expected)"},
-      {[&](auto& c) { c.add(router, WEFT_F16, {8, 128}, 2048); },
+      {[&](auto& c) {
+         c.add(router, WEFT_F16, {8, 128}, 2048);
+       },
        router + ": expected BF16 or F32 [8, 128], got F16 [8, 128] in 2048 bytes"},
-      {[&](auto& c) { c.add(router, WEFT_BF16, {128, 8}, 2048); }, "got BF16 [128, 8]"},
-      {[&](auto& c) { c.add(router, WEFT_BF16, {8, 128, 1}, 2048); }, "got BF16 [8, 128, 1]"},
-      {[&](auto& c) { c.add(router, WEFT_BF16, {8, 128}, 2046); }, "in 2046 bytes"},
-      {[&](auto& c) { c.erase(a_log); }, a_log + " is missing (F32 [4], zero-padded, or [1, 1, 4, 1] expected)"},
+      {[&](auto& c) {
+         c.add(router, WEFT_BF16, {128, 8}, 2048);
+       },
+       "got BF16 [128, 8]"},
+      {[&](auto& c) {
+         c.add(router, WEFT_BF16, {8, 128, 1}, 2048);
+       },
+       "got BF16 [8, 128, 1]"},
+      {[&](auto& c) {
+         c.add(router, WEFT_BF16, {8, 128}, 2046);
+       },
+       "in 2046 bytes"},
+      {[&](auto& c) { c.erase(a_log); },
+       a_log + " is missing (F32 [4], zero-padded, or [1, 1, 4, 1] expected)"},
       {[&](auto& c) { c.add(a_log, WEFT_F32, {3}, 12); }, a_log + ": expected F32 [4]"},
       {[&](auto& c) { c.add(a_log, WEFT_BF16, {4}, 8); }, "got BF16 [4]"},
-      {[&](auto& c) { c.add(a_log, WEFT_F32, {1, 1, 5, 1}, 20); }, "got F32 [1, 1, 5, 1]"},
-      {[&](auto& c) { c.add(conv, WEFT_F32, {64, 4}, 1024); }, conv + ": expected BF16 or F32 [64, 1, 4], got F32 [64, 4]"},
+      {[&](auto& c) {
+         c.add(a_log, WEFT_F32, {1, 1, 5, 1}, 20);
+       },
+       "got F32 [1, 1, 5, 1]"},
+      {[&](auto& c) {
+         c.add(conv, WEFT_F32, {64, 4}, 1024);
+       },
+       conv + ": expected BF16 or F32 [64, 1, 4], got F32 [64, 4]"},
       {[&](auto& c) { c.erase(w2 + "scale"); }, w2 + "scale is missing (U8 [64, 2] expected)"},
-      {[&](auto& c) { c.add(w2 + "packed", WEFT_U8, {64, 64}, 4096); }, w2 + "packed: expected U8 [64, 32]"},
-      {[&](auto& c) { c.erase("language_model.lm_head.weight"); }, "language_model.lm_head.weight is missing"},
-      {[&](auto& c) { c.erase("mm_projector.post_norm.weight"); }, "mm_projector.post_norm.weight is missing"},
-      {[&](auto& c) { c.erase(std::string(kK3) + "2.block_sparse_moe.experts.0.w1.weight_packed"); },
+      {[&](auto& c) {
+         c.add(w2 + "packed", WEFT_U8, {64, 64}, 4096);
+       },
+       w2 + "packed: expected U8 [64, 32]"},
+      {[&](auto& c) { c.erase("language_model.lm_head.weight"); },
+       "language_model.lm_head.weight is missing"},
+      {[&](auto& c) { c.erase("mm_projector.post_norm.weight"); },
+       "mm_projector.post_norm.weight is missing"},
+      {[&](auto& c) {
+         c.erase(std::string(kK3) + "2.block_sparse_moe.experts.0.w1.weight_packed");
+       },
        "2.block_sparse_moe.experts.0.w1.weight_packed (MXFP4, U8) or"},
   };
   Bench bench("ref");
@@ -162,7 +240,9 @@ TEST_CASE("declare names tensors that are missing or do not fit") {
   MemoryCheckpoint empty;
   TestModel m(bench, setup_of(k3));
   CHECK(m.declare(empty.catalog()) == WEFT_E_CONFIG);
-  CHECK(contains(m.last_error(), "tensors of the checkpoint do not fit config.json: language_model.model.layers.0.input_layernorm"));
+  CHECK(contains(m.last_error(),
+                 "tensors of the checkpoint do not fit config.json: "
+                 "language_model.model.layers.0.input_layernorm"));
 }
 
 TEST_CASE("declare accepts every storage form") {
@@ -173,7 +253,8 @@ TEST_CASE("declare accepts every storage form") {
     checkpoint.add_shapes(TensorList(k3));
     std::vector<std::string> tower;
     for (const auto& [name, t] : checkpoint.tensors()) {
-      if (name.starts_with("vision_tower.") || name.starts_with("mm_projector.")) tower.push_back(name);
+      if (name.starts_with("vision_tower.") || name.starts_with("mm_projector."))
+        tower.push_back(name);
     }
     for (const std::string& name : tower) checkpoint.erase(name);
     TestModel m(bench, setup_of(k3));
@@ -205,7 +286,8 @@ TEST_CASE("declare accepts every storage form") {
     checkpoint.add_shapes(TensorList(odd));
     TestModel m(bench, setup_of(odd));
     CHECK(m.declare(checkpoint.catalog()) == WEFT_E_CONFIG);
-    CHECK(contains(m.last_error(), "w2.weight_packed: 48 inputs are not a multiple of the MXFP4 group of 32"));
+    CHECK(contains(m.last_error(),
+                   "w2.weight_packed: 48 inputs are not a multiple of the MXFP4 group of 32"));
   }
 }
 
@@ -217,7 +299,8 @@ TEST_CASE("contents that cannot be right are refused with their place") {
   const std::string proj = std::string(kK3) + "5.mlp_res_proj.weight";
   using Change = std::function<void(MemoryCheckpoint&)>;
   const std::pair<Change, std::string> cases[] = {
-      {[&](auto& c) { c.tensors().at(scale).bytes[2 * 7 + 1] = 255; }, scale + ": row 7, group 1: scale byte 255"},
+      {[&](auto& c) { c.tensors().at(scale).bytes[2 * 7 + 1] = 255; },
+       scale + ": row 7, group 1: scale byte 255"},
       {[&](auto& c) {
          const uint16_t inf = 0x7f80;
          std::memcpy(c.tensors().at(norm).bytes.data() + 2 * 9, &inf, 2);
@@ -296,7 +379,8 @@ TEST_CASE("limits are checked") {
   };
   refused([](ModelSetup& s) { s.max_seqs = 0; }, "limits.max_seqs: expected 1");
   refused([](ModelSetup& s) { s.max_rows = 3; }, "limits.max_rows: expected 24");
-  refused([](ModelSetup& s) { s.max_context = 5000; }, "limits.max_context: expected 1 to 4096, got 5000");
+  refused([](ModelSetup& s) { s.max_context = 5000; },
+          "limits.max_context: expected 1 to 4096, got 5000");
   refused([](ModelSetup& s) { s.page_tokens = 1u << 20; }, "limits.page_tokens");
   refused([](ModelSetup& s) { s.cache_dtype = WEFT_F16; }, "limits.cache_dtype: expected f32");
 }

@@ -1,12 +1,12 @@
-// Checkpoints without files: for a config.json of the Kimi family, the list of its tensors, and weights that are a pure
-// function of (seed, tensor name, element number). The reference that made tests/data/model uses the same rule, so both
-// sides have the same model. Values; any thread.
+// Checkpoints without files: for a config.json of the Kimi family, the list of its tensors, and
+// weights that are a pure function of (seed, tensor name, element number). The reference that made
+// tests/data/model uses the same rule, so both sides have the same model. Values; any thread.
 #pragma once
 
 #include <weft/model.h>
 
-#include <bit>
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -64,13 +64,17 @@ struct TensorRule {
   uint64_t bytes() const { return count() * (dtype == WEFT_F32 ? 4 : dtype == WEFT_BF16 ? 2 : 1); }
 };
 
-// Every tensor that a checkpoint with this config has. a_log_padding: zeros after A_log in K3 checkpoints.
+// Every tensor that a checkpoint with this config has. a_log_padding: zeros after A_log in K3
+// checkpoints.
 class TensorList {
  public:
   explicit TensorList(const Json& config, uint64_t a_log_padding = 2)
-      : root_(config), wrapped_(config.contains("text_config")),
-        t_(wrapped_ ? config.at("text_config") : config), pad_(a_log_padding),
-        prefix_(wrapped_ ? "language_model." : ""), hi_(wrapped_ ? WEFT_F32 : WEFT_BF16) {
+      : root_(config),
+        wrapped_(config.contains("text_config")),
+        t_(wrapped_ ? config.at("text_config") : config),
+        pad_(a_log_padding),
+        prefix_(wrapped_ ? "language_model." : ""),
+        hi_(wrapped_ ? WEFT_F32 : WEFT_BF16) {
     build();
   }
   const std::vector<TensorRule>& rules() const { return rules_; }
@@ -82,9 +86,10 @@ class TensorList {
   }
   bool flag(const Json& o, const char* key) const { return o.value(key, false); }
 
-  TensorRule& add(const std::string& name, uint32_t dtype, std::vector<int64_t> shape, double centre,
-                  double spread) {
-    rules_.push_back({name, dtype, std::move(shape), TensorRule::Kind::kNumbers, centre, spread, 0});
+  TensorRule& add(const std::string& name, uint32_t dtype, std::vector<int64_t> shape,
+                  double centre, double spread) {
+    rules_.push_back(
+        {name, dtype, std::move(shape), TensorRule::Kind::kNumbers, centre, spread, 0});
     return rules_.back();
   }
   void lin(const std::string& name, int64_t out, int64_t in, double gain = 1.0) {
@@ -100,7 +105,8 @@ class TensorList {
   }
 
   void build() {
-    const int64_t vocab = num("vocab_size"), h = num("hidden_size"), layers = num("num_hidden_layers");
+    const int64_t vocab = num("vocab_size"), h = num("hidden_size"),
+                  layers = num("num_hidden_layers");
     add(prefix_ + "model.embed_tokens.weight", WEFT_BF16, {vocab, h}, 0, 1);
     lin(prefix_ + "lm_head.weight", vocab, h, 1.5);
     norm(prefix_ + "model.norm.weight", h);
@@ -117,7 +123,8 @@ class TensorList {
       }
       const bool kda_layer = std::find(kda_list.begin(), kda_list.end(), i + 1) != kda_list.end();
       kda_layer ? kda(base + "self_attn.") : mla(base + "self_attn.");
-      const bool moe_layer = num_or("num_experts", 0) != 0 && i >= num_or("first_k_dense_replace", 0) &&
+      const bool moe_layer = num_or("num_experts", 0) != 0 &&
+                             i >= num_or("first_k_dense_replace", 0) &&
                              i % num_or("moe_layer_freq", 1) == 0;
       moe_layer ? moe(base + "block_sparse_moe.") : mlp(base + "mlp.", num("intermediate_size"));
     }
@@ -132,7 +139,8 @@ class TensorList {
 
   void kda(const std::string& base) {
     const Json& c = t_.at("linear_attn_config");
-    const int64_t heads = c.at("num_heads"), dim = c.at("head_dim"), taps = c.at("short_conv_kernel_size");
+    const int64_t heads = c.at("num_heads"), dim = c.at("head_dim"),
+                  taps = c.at("short_conv_kernel_size");
     const int64_t width = heads * dim, h = num("hidden_size");
     for (const char* x : {"q", "k", "v"}) {
       lin(base + x + "_proj.weight", width, h);
@@ -158,8 +166,10 @@ class TensorList {
   }
 
   void mla(const std::string& base) {
-    const int64_t heads = num("num_attention_heads"), h = num("hidden_size"), latent = num("kv_lora_rank");
-    const int64_t nope = num("qk_nope_head_dim"), tail = num("qk_rope_head_dim"), v = num("v_head_dim");
+    const int64_t heads = num("num_attention_heads"), h = num("hidden_size"),
+                  latent = num("kv_lora_rank");
+    const int64_t nope = num("qk_nope_head_dim"), tail = num("qk_rope_head_dim"),
+                  v = num("v_head_dim");
     const int64_t q_lora = num_or("q_lora_rank", 0);
     if (q_lora != 0) {
       lin(base + "q_a_proj.weight", q_lora, h);
@@ -177,13 +187,15 @@ class TensorList {
 
   void expert(const std::string& name, int64_t out, int64_t in) {
     const Json q = t_.value("quantization_config", Json::object());
-    if (!q.is_object() || q.value("format", "") != "mxfp4-pack-quantized") return lin(name + ".weight", out, in);
+    if (!q.is_object() || q.value("format", "") != "mxfp4-pack-quantized")
+      return lin(name + ".weight", out, in);
     add(name + ".weight_packed", WEFT_U8, {out, in / 2}, 0, 0).kind = TensorRule::Kind::kNibbles;
     add(name + ".weight_scale", WEFT_U8, {out, in / 32}, 0, 0).kind = TensorRule::Kind::kScales;
   }
 
   void moe(const std::string& base) {
-    const int64_t h = num("hidden_size"), experts = num("num_experts"), inner = num("moe_intermediate_size");
+    const int64_t h = num("hidden_size"), experts = num("num_experts"),
+                  inner = num("moe_intermediate_size");
     const int64_t latent = num_or("routed_expert_hidden_size", 0), width = latent != 0 ? latent : h;
     lin(base + "gate.weight", experts, h, 1.5);
     add(base + "gate.e_score_correction_bias", hi_, {experts}, 0, 0.3);
@@ -204,7 +216,8 @@ class TensorList {
   }
 
   void vision(const Json& v) {
-    const int64_t width = v.at("vt_hidden_size"), qkv = v.at("qkv_hidden_size"), p = v.at("patch_size");
+    const int64_t width = v.at("vt_hidden_size"), qkv = v.at("qkv_hidden_size"),
+                  p = v.at("patch_size");
     const int64_t inner = v.at("vt_intermediate_size"), text = v.at("text_hidden_size");
     const std::string base = "vision_tower.";
     add(base + "patch_embed.proj.weight", WEFT_BF16, {width, 3, p, p}, 0,
@@ -256,7 +269,8 @@ inline std::vector<uint8_t> hash_bytes(const TensorRule& rule, uint64_t seed) {
   return out;
 }
 
-// Tensors in memory behind the catalog of weft/model.h. Entries may have no bytes when only declaring is tested.
+// Tensors in memory behind the catalog of weft/model.h. Entries may have no bytes when only
+// declaring is tested.
 class MemoryCheckpoint {
  public:
   struct Tensor {
@@ -281,7 +295,8 @@ class MemoryCheckpoint {
   MemoryCheckpoint(const MemoryCheckpoint&) = delete;
   MemoryCheckpoint& operator=(const MemoryCheckpoint&) = delete;
 
-  void add(const std::string& name, uint32_t dtype, const std::vector<int64_t>& shape, uint64_t bytes) {
+  void add(const std::string& name, uint32_t dtype, const std::vector<int64_t>& shape,
+           uint64_t bytes) {
     const auto it = tensors_.insert_or_assign(name, Tensor{}).first;
     weft_catalog_entry& e = it->second.entry;
     e.name = {it->first.data(), it->first.size()};
@@ -292,7 +307,8 @@ class MemoryCheckpoint {
     catalog_.n = tensors_.size();
   }
   void add_shapes(const TensorList& list) {
-    for (const TensorRule& rule : list.rules()) add(rule.name, rule.dtype, rule.shape, rule.bytes());
+    for (const TensorRule& rule : list.rules())
+      add(rule.name, rule.dtype, rule.shape, rule.bytes());
   }
   void add_weights(const TensorList& list, uint64_t seed) {
     for (const TensorRule& rule : list.rules()) {
