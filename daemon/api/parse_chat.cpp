@@ -121,6 +121,10 @@ std::optional<ApiError> unsupported_reason(const ChatRequest& request,
       return unsupported("structured_outputs",
                          "this server cannot constrain the output; leave it out");
   }
+  for (const char* key : {"grammar", "structural_tag"})
+    if (const JsonValue* value = request.structured_outputs.find(key); value && !value->is_null())
+      return unsupported(fmt::format("structured_outputs.{}", key),
+                         "use structured_outputs with json, json_object, choice or regex");
   if (!features.images)
     for (size_t m = 0; m < request.messages.size(); ++m)
       for (size_t p = 0; p < request.messages[m].content.size(); ++p)

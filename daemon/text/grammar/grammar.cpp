@@ -6,6 +6,7 @@
 #include <map>
 
 #include "api/errors.h"
+#include "text/grammar/regex.h"
 #include "text/grammar/schema_compiler.h"
 
 namespace weft::text::grammar {
@@ -169,6 +170,7 @@ class TurnCompiler {
   }
 
   api::Check compile_response(std::optional<NodeId>* out) {
+    if (request_.structured_outputs.is_object()) return compile_structured_outputs(out);
     const std::string_view type = text_at(request_.response_format, "type");
     const JsonValue* wrapper = request_.response_format.find("json_schema");
     NodeId node = kNoNode;
@@ -188,6 +190,53 @@ class TurnCompiler {
       return std::nullopt;
     }
     *out = node;
+    return std::nullopt;
+  }
+
+  api::Check compile_structured_outputs(std::optional<NodeId>* out) {
+    const JsonValue& outputs = request_.structured_outputs;
+    NodeId node = kNoNode;
+    std::string param = "structured_outputs";
+    if (const JsonValue* schema = outputs.find("json")) {
+      param += ".json";
+      if (auto error = compile_schema(*schema, false, false, param, &node)) return error;
+    } else if (flag_at(outputs, "json_object", false)) {
+      const JsonValue object = JsonValue::object({{"type", JsonValue::string("object")}});
+      if (auto error = compile_schema(object, false, false, param, &node)) return error;
+    } else if (const JsonValue* choice = outputs.find("choice")) {
+      param += ".choice";
+      if (auto error = add_automaton(compile_choice(*choice), param, &node)) return error;
+    } else if (!text_at(outputs, "regex").empty()) {
+      // The whole answer is meant, as if anchored.
+      param += ".regex";
+      auto dfa = compile_pattern(fmt::format("^(?:{})$", text_at(outputs, "regex")));
+      if (auto error = add_automaton(std::move(dfa), param, &node)) return error;
+    } else {
+      return api::unsupported(param,
+                              "structured_outputs must have json, json_object, choice or regex");
+    }
+    places_.push_back({node, param});
+    *out = node;
+    return std::nullopt;
+  }
+
+  static Result<Dfa> compile_choice(const JsonValue& choice) {
+    Nfa nfa;
+    const Nfa::State start = nfa.add_state(), end = nfa.add_state();
+    if (!choice.is_array())
+      return make_error(ErrorCode::kInvalid, "choice must be an array of strings");
+    for (const JsonValue& item : choice.items()) {
+      if (!item.is_string() || nfa.full())
+        return make_error(ErrorCode::kInvalid, "choice must be an array of strings, not too many");
+      nfa.add_epsilon(nfa.add_text(start, item.as_string()), end);
+    }
+    return determinize(nfa, start, end);
+  }
+
+  api::Check add_automaton(Result<Dfa> dfa, const std::string& param, NodeId* out) {
+    if (!dfa.ok())
+      return api::bad_request(param, fmt::format("{}: {}", param, dfa.error().message));
+    *out = program_.add_dfa(std::move(dfa).value());
     return std::nullopt;
   }
 
@@ -218,6 +267,7 @@ GrammarRequest GrammarRequest::of(const api::ChatRequest& request) {
   out.parallel_tool_calls = request.parallel_tool_calls;
   if (request.response_format != api::ResponseFormat::kText)
     out.response_format = request.response_format_json;
+  out.structured_outputs = request.structured_outputs;
   out.thinking = request.thinking;
   return out;
 }
@@ -232,6 +282,7 @@ std::string GrammarRequest::description() const {
                          {"tool_choice_name", JsonValue::string(tool_choice_name)},
                          {"parallel_tool_calls", JsonValue::boolean(parallel_tool_calls)},
                          {"response_format", response_format},
+                         {"structured_outputs", structured_outputs},
                          {"thinking", JsonValue::boolean(thinking)}}));
 }
 
@@ -253,6 +304,8 @@ Result<GrammarRequest> GrammarRequest::parse(std::string_view description) {
   out.tool_choice_name = text_at(value, "tool_choice_name");
   out.parallel_tool_calls = flag_at(value, "parallel_tool_calls", true);
   if (const JsonValue* format = value.find("response_format")) out.response_format = *format;
+  if (const JsonValue* outputs = value.find("structured_outputs"))
+    out.structured_outputs = *outputs;
   out.thinking = flag_at(value, "thinking", true);
   return out;
 }
@@ -260,6 +313,7 @@ Result<GrammarRequest> GrammarRequest::parse(std::string_view description) {
 bool needs_grammar(const GrammarRequest& request) {
   const std::string_view format = text_at(request.response_format, "type");
   if (format == "json_object" || format == "json_schema") return true;
+  if (request.structured_outputs.is_object()) return true;
   if (request.tool_choice != ToolChoice::kAuto)
     return request.tool_choice != ToolChoice::kNone || !request.tools.items().empty();
   return std::any_of(request.tools.items().begin(), request.tools.items().end(),

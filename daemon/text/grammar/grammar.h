@@ -28,8 +28,9 @@ struct GrammarRequest {
   api::ToolChoice tool_choice = api::ToolChoice::kAuto;
   std::string tool_choice_name;
   bool parallel_tool_calls = true;
-  JsonValue response_format;  // the request's object; null means text
-  bool thinking = true;       // generation starts inside the thinking channel
+  JsonValue response_format;     // the request's object; null means text
+  JsonValue structured_outputs;  // json, json_object, choice or regex; comes before response_format
+  bool thinking = true;          // generation starts inside the thinking channel
 
   static GrammarRequest of(const api::ChatRequest& request);
   std::string description() const;  // JSON

@@ -258,6 +258,14 @@ TEST_CASE("what the engine cannot do is refused in one place") {
                             none));
 }
 
+TEST_CASE("structured outputs in languages that no engine here knows") {
+  const EngineFeatures all{.n_choices = true, .grammar = true, .images = true};
+  const auto reason =
+      unsupported_reason(accepted(with(R"("structured_outputs":{"grammar":"root"})").c_str()), all);
+  REQUIRE(reason);
+  CHECK(reason->param == "structured_outputs.grammar");
+}
+
 TEST_CASE("tool results find their call by id, place or name") {
   const auto body = [](const char* result) {
     return R"({"model":"kimi-k3","messages":[{"role":"user","content":"q"},{"role":"assistant","tool_calls":[)"

@@ -216,3 +216,31 @@ TEST_CASE("the mask of a vocabulary equals trying every token, all along random 
   const std::vector<int32_t> draft = {'r', special + 1, 't', 'x'};
   CHECK(vocabulary.count_accepted(fresh, draft) == 3);
 }
+
+TEST_CASE("structured outputs: json, choice and regex in place of a response format") {
+  const auto request = [](const char* outputs) {
+    GrammarRequest out;
+    out.thinking = false;
+    out.structured_outputs = *parse_json(outputs);
+    return out;
+  };
+  const auto choice = compile(request(R"({"choice":["yes","no, \"never\""]})"));
+  CHECK(accepts(choice, answer("yes")));
+  CHECK(accepts(choice, answer("no, \"never\"")));
+  CHECK(!accepts(choice, answer("ye")));
+  CHECK(!accepts(choice, answer("\"yes\"")));
+  const auto regex = compile(request(R"({"regex":"a|b+"})"));
+  CHECK(accepts(regex, answer("bbb")));
+  CHECK(!accepts(regex, answer("ab")));
+  CHECK(accepts(compile(request(R"({"json":{"type":"integer"}})")), answer("12")));
+  CHECK(!accepts(compile(request(R"({"json_object":true})")), answer("12")));
+  CHECK(needs_grammar(request(R"({"choice":["a"]})")));
+  CHECK(compile_grammar(request(R"({"choice":[]})")).error().param == "structured_outputs.choice");
+  CHECK(compile_grammar(request(R"({"choice":[1]})")).error().param == "structured_outputs.choice");
+  CHECK(compile_grammar(request(R"j({"regex":"(?=x)"})j")).error().param ==
+        "structured_outputs.regex");
+  CHECK(compile_grammar(request("{}")).error().code == "unsupported");
+  const auto again = GrammarRequest::parse(request(R"({"regex":"a"})").description());
+  REQUIRE(again.ok());
+  CHECK(accepts(compile(*again), answer("a")));
+}
