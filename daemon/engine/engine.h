@@ -37,8 +37,8 @@ struct StepModel {
 
 struct EngineOptions {
   SchedulerLimits limits;
-  uint32_t max_context =
-      1;  // tokens of prompt and output together; every such sequence fits the caches alone
+  // Tokens of prompt and output together; every such sequence fits the caches alone.
+  uint32_t max_context = 1;
   uint64_t stats_interval_us = 250'000;
   std::function<uint64_t()> now_us;  // monotonic
 };
