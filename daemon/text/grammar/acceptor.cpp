@@ -72,8 +72,12 @@ Acceptor::PlainRun Acceptor::plain_run() const {
     if (node.kind == NodeKind::kFree) {
       const auto& limit = program.frees[node.index].bytes_max;
       left = limit ? std::optional((*limit - frame.count) / 4) : std::nullopt;
+      run.any_bytes = run.any_bytes || !limit;
     } else if (node.kind == NodeKind::kString) {
       left = Stepper::text_left(program.strings[node.index], frame);
+      run.exact = threads_.size() == 1 && Stepper::between_characters(frame);
+    } else if (Stepper(program, nullptr).takes_any_key(frame)) {
+      left = std::nullopt;
     }
     if (!left)
       run.unlimited = true;

@@ -76,7 +76,7 @@ struct Frame {
 
 class Acceptor {
  public:
-  static constexpr size_t kThreadsMax = 256;
+  static constexpr size_t kThreadsMax = 64;
 
   explicit Acceptor(std::shared_ptr<const Grammar> grammar);
 
@@ -94,12 +94,13 @@ class Acceptor {
   };
   Allowed allowed() const;
 
-  // How a whole run of plain code points would go: masks for ordinary text need not try each token.
-  // `unlimited` holds when any number of them may come; else `code_points` may. Valid between code
-  // points inside text, else zero.
+  // How text of plain characters (whole code points without control characters, quotes, backslashes
+  // and ampersands) would go: masks need not try each token then.
   struct PlainRun {
-    bool unlimited = false;
-    uint32_t code_points = 0;
+    bool any_bytes = false;    // everything but structure is allowed
+    bool unlimited = false;    // any number of plain characters may come
+    uint32_t code_points = 0;  // otherwise so many at least
+    bool exact = false;        // and no more than that
   };
   PlainRun plain_run() const;
 

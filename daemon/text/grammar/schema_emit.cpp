@@ -85,8 +85,8 @@ Nfa::State add_json_text(Nfa& nfa, Nfa::State from, const JsonValue& value) {
 std::optional<int64_t> integer_bound(const JsonValue* value, bool lower, bool exclusive) {
   constexpr double kLimit = 9.0e18;
   if (value == nullptr || !value->is_number()) return std::nullopt;
-  if (const auto exact = value->as_int();
-      exact && std::llabs(*exact) < static_cast<int64_t>(kLimit))
+  constexpr int64_t kExactLimit = 9'000'000'000'000'000'000;
+  if (const auto exact = value->as_int(); exact && *exact > -kExactLimit && *exact < kExactLimit)
     return exclusive ? *exact + (lower ? 1 : -1) : *exact;
   const double d = *value->as_double();
   if (!(std::fabs(d) < kLimit)) return std::nullopt;

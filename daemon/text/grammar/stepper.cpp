@@ -251,8 +251,12 @@ void Stepper::step_array(const Frame& frame, Symbol symbol) {
   }
 }
 
+bool Stepper::between_characters(const Frame& string) {
+  return string.state == kText && string.pos == kUtf8Start;
+}
+
 std::optional<uint32_t> Stepper::text_left(const StringSpec& spec, const Frame& frame) {
-  if (frame.state != kText || frame.pos != kUtf8Start) return 0;
+  if (!between_characters(frame)) return 0;
   if (!spec.max) return std::nullopt;
   return *spec.max - frame.count;
 }

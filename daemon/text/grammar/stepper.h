@@ -17,6 +17,9 @@ class Stepper {
   static bool may_end(const Program& program, const Frame& frame);
   // Code points of plain text that a string still takes here; nothing means any number.
   static std::optional<uint32_t> text_left(const StringSpec& spec, const Frame& frame);
+  static bool between_characters(const Frame& string);
+  // Inside a key that need not be a declared one, between characters.
+  bool takes_any_key(const Frame& frame) const;
 
  private:
   void keep(Frame frame);

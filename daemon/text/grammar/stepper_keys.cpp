@@ -97,6 +97,14 @@ bool Stepper::complete(const Frame& frame, const ObjectSpec& spec) {
   return frame.aux2 == spec.required && frame.count >= spec.min;
 }
 
+bool Stepper::takes_any_key(const Frame& frame) const {
+  const Node& node = program_.nodes[frame.node];
+  const bool json = node.kind == NodeKind::kObject && frame.state == kKey;
+  const bool attribute = node.kind == NodeKind::kArguments && frame.state == kArgumentKey;
+  return (json || attribute) && frame.aux == kUtf8Start &&
+         may_use_extra(frame, program_.objects[node.index], json);
+}
+
 Stepper::KeyStep Stepper::step_key(const Frame& frame, const ObjectSpec& spec, bool json,
                                    uint8_t byte, Frame* next, int32_t* chosen) const {
   const bool extra = may_use_extra(frame, spec, json);

@@ -19,7 +19,7 @@ std::optional<uint32_t> plain_length(std::string_view bytes) {
   uint32_t length = 0;
   for (char c : bytes) {
     const auto byte = static_cast<uint8_t>(c);
-    if (byte < 0x20 || byte == '"' || byte == '\\') return std::nullopt;
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '&') return std::nullopt;
     if ((byte & 0xC0) != 0x80) ++length;
   }
   return length;
@@ -59,19 +59,23 @@ MaskVocabulary::MaskVocabulary(std::vector<std::string> tokens, StructuralIds st
   const auto size = static_cast<int32_t>(tokens_.size());
   for (int32_t id : {structural_.open, structural_.close, structural_.sep, structural_.end_of_msg})
     WEFT_CHECK(id >= 0 && id < size && tokens_[static_cast<size_t>(id)].empty());
-  plain_mask_.resize(words());
+  ordinary_mask_.resize(words());
+  plain_masks_.emplace_back(words());
   std::vector<int32_t> plain, other;
   for (int32_t id = 0; id < size; ++id) {
     const std::string& bytes = tokens_[static_cast<size_t>(id)];
     if (bytes.empty()) continue;
-    if (const auto length = plain_length(bytes)) {
-      plain.push_back(id);
-      plain_longest_ = std::max(plain_longest_, *length);
-      set_bit(plain_mask_, id);
-    } else {
-      other.push_back(id);
-    }
+    set_bit(ordinary_mask_, id);
+    const auto length = plain_length(bytes);
+    (length ? plain : other).push_back(id);
+    if (!length) continue;
+    if (*length >= plain_masks_.size())
+      plain_masks_.resize(*length + 1, std::vector<uint64_t>(words()));
+    set_bit(plain_masks_[*length], id);
   }
+  for (size_t n = 1; n < plain_masks_.size(); ++n)
+    for (size_t w = 0; w < words(); ++w) plain_masks_[n][w] |= plain_masks_[n - 1][w];
+  plain_longest_ = static_cast<uint32_t>(plain_masks_.size() - 1);
   plain_ = make_group(tokens_, std::move(plain));
   other_ = make_group(tokens_, std::move(other));
 }
@@ -97,8 +101,8 @@ void MaskVocabulary::walk(const Group& group, const Acceptor& acceptor,
   size_t dead_at =
       SIZE_MAX;  // the current prefix of this many bytes is allowed, one more byte is not
   for (size_t i = 0; i < group.order.size(); ++i) {
-    const std::string& bytes = tokens_[static_cast<size_t>(group.order[i])];
     if (group.shared[i] > dead_at) continue;  // shares the refused byte
+    const std::string& bytes = tokens_[static_cast<size_t>(group.order[i])];
     dead_at = SIZE_MAX;
     path.resize(std::min<size_t>(path.size(), group.shared[i] + size_t{1}), acceptor);
     while (path.size() <= bytes.size()) {
@@ -119,11 +123,18 @@ void MaskVocabulary::fill(const Acceptor& acceptor, std::span<uint64_t> mask) co
   const Acceptor::Allowed allowed = acceptor.allowed();
   if (allowed.bytes.any()) {
     const Acceptor::PlainRun run = acceptor.plain_run();
-    if (run.unlimited || run.code_points >= plain_longest_)
-      std::copy(plain_mask_.begin(), plain_mask_.end(), mask.begin());
-    else
-      walk(plain_, acceptor, mask);
-    walk(other_, acceptor, mask);
+    const bool all_plain = run.unlimited || run.code_points >= plain_longest_;
+    if (run.any_bytes) {
+      std::copy(ordinary_mask_.begin(), ordinary_mask_.end(), mask.begin());
+    } else {
+      if (all_plain || run.exact) {
+        const auto& plain = plain_masks_[all_plain ? plain_longest_ : run.code_points];
+        std::copy(plain.begin(), plain.end(), mask.begin());
+      } else {
+        walk(plain_, acceptor, mask);
+      }
+      walk(other_, acceptor, mask);
+    }
   }
   if (allowed.open) set_bit(mask, structural_.open);
   if (allowed.close) set_bit(mask, structural_.close);

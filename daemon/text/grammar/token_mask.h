@@ -57,8 +57,9 @@ class MaskVocabulary {
   StructuralIds structural_;
   Group plain_;  // whole code points, none of which has a meaning inside strings
   Group other_;
-  std::vector<uint64_t> plain_mask_;
-  uint32_t plain_longest_ = 0;  // in code points
+  std::vector<uint64_t> ordinary_mask_;
+  std::vector<std::vector<uint64_t>> plain_masks_;  // [n]: plain tokens of at most n code points
+  uint32_t plain_longest_ = 0;                      // in code points
 };
 
 }  // namespace weft::text::grammar

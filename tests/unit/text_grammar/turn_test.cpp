@@ -30,6 +30,31 @@ std::string turn(const std::string& content, const std::string& calls) {
 const JsonValue kRequired = JsonValue::string("required");
 const JsonValue kAuto = JsonValue::string("auto");
 
+// At every third place of the output: each bit of the mask against trying that token.
+void check_masks(const std::shared_ptr<const Grammar>& grammar, const std::string& output,
+                 const std::vector<std::string>& tokens, const MaskVocabulary& vocabulary) {
+  std::vector<uint64_t> mask(vocabulary.words());
+  Acceptor acceptor(grammar);
+  size_t places = 0;
+  for (Symbol symbol : symbols_of(output)) {
+    REQUIRE(acceptor.accept(symbol));
+    if (places++ % 3 != 0 && symbol < 256) continue;
+    vocabulary.fill(acceptor, mask);
+    for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
+      Acceptor trial = acceptor;
+      const bool fine = vocabulary.accept(&trial, id);
+      const bool bit = (mask[static_cast<size_t>(id) / 64] >> (id % 64) & 1) != 0;
+      if (fine != bit) {
+        CAPTURE(places);
+        CAPTURE(tokens[static_cast<size_t>(id)]);
+        CHECK(fine == bit);
+      }
+    }
+  }
+  CHECK(acceptor.finished());
+  CHECK(!acceptor.allowed().any());
+}
+
 }  // namespace
 
 TEST_CASE("tools that are not strict: any well-formed arguments") {
@@ -184,34 +209,25 @@ TEST_CASE("the mask of a vocabulary equals trying every token, all along random 
   const auto special = static_cast<int32_t>(tokens.size());
   tokens.resize(tokens.size() + 6);
   const MaskVocabulary vocabulary(tokens, {special, special + 1, special + 2, special + 3});
-  std::vector<uint64_t> mask(vocabulary.words());
   const auto grammar = compile(tools_request(
       tools_of(
           R"([{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{
-        "a":{"type":"string","maxLength":6},"o":{"type":"object","properties":{"s":{"type":"string"}}}}}}}])"),
+        "a":{"type":"string","maxLength":6},"o":{"type":"object","properties":{"s":{"type":"string","maxLength":4}}},
+        "p":{"type":"string","pattern":"^[a-l]*$"}}}}}])"),
       kAuto));
-  const std::string script = turn("hello", call("f", 1,
-                                                argument("a", "string", "x\xE4\xBD\xA0y") +
-                                                    argument("o", "object", "{\"s\": \"q\\n\"}")));
-  Acceptor acceptor(grammar);
-  size_t places = 0;
-  for (Symbol symbol : symbols_of(script)) {
-    REQUIRE(acceptor.accept(symbol));
-    if (places++ % 3 != 0 && symbol < 256) continue;
-    vocabulary.fill(acceptor, mask);
-    for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
-      Acceptor trial = acceptor;
-      const bool fine = vocabulary.accept(&trial, id);
-      const bool bit = (mask[static_cast<size_t>(id) / 64] >> (id % 64) & 1) != 0;
-      if (fine != bit) {
-        CAPTURE(places);
-        CAPTURE(tokens[static_cast<size_t>(id)]);
-        CHECK(fine == bit);
-      }
-    }
-  }
-  CHECK(acceptor.finished());
-  CHECK(!acceptor.allowed().any());
+  check_masks(grammar,
+              turn("hello", call("f", 1,
+                                 argument("a", "string", "x\xE4\xBD\xA0y") +
+                                     argument("p", "string", "hell") +
+                                     argument("o", "object", "{\"s\": \"q\\n\"}"))),
+              tokens, vocabulary);
+  const auto open = compile(tools_request(
+      tools_of(R"([{"type":"function","function":{"name":"f","parameters":{}}}])"), kRequired));
+  check_masks(open,
+              turn("hello", call("f", 1,
+                                 argument("any", "string", "x\"y") +
+                                     argument("z", "object", "{\"key\": {\"\\\"\":[1, \"s\"]}}"))),
+              tokens, vocabulary);
   const Acceptor fresh(grammar);
   const std::vector<int32_t> draft = {'r', special + 1, 't', 'x'};
   CHECK(vocabulary.count_accepted(fresh, draft) == 3);
