@@ -1,8 +1,11 @@
 #include "fabric/replica.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/log.h"
 #include "fabric/spawn.h"
@@ -37,7 +40,14 @@ Replica::Replica(Loop& loop, ChildReaper& reaper, ReplicaOptions options, Replic
 }
 
 Replica::~Replica() {
-  if (pid_ > 0) ::kill(pid_, SIGKILL);
+  *alive_ = false;
+  kill_worker();
+}
+
+// pid_ is cleared in the same turn in which the process is reaped, so the number is still its own. The whole group
+// goes: a worker may have children of its own.
+void Replica::kill_worker() {
+  if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }
 
 void Replica::start() {
@@ -53,7 +63,9 @@ void Replica::spawn() {
   }
   pid_ = worker->pid;
   info_.worker_pid = pid_;
-  reaper_.watch(pid_, [this](const ChildExit& exit) { on_exit(exit); });
+  reaper_.watch(pid_, [this, alive = alive_](const ChildExit& exit) {
+    if (*alive) on_exit(exit);
+  });
   auto link = Stream::adopt(loop_, std::move(worker->link));
   if (!link.ok()) return lose(link.error().message);
   decoder_ = wire::FrameDecoder();
@@ -86,7 +98,9 @@ void Replica::on_envelope(const wire::Envelope& e) {
   switch (e.body_case()) {
     case wire::Envelope::kHello: return on_hello(e.hello());
     case wire::Envelope::kLoadProgress:
-      if (e.load_progress().bytes_done() > info_.progress.bytes_done() || info_.state != ReplicaState::kLoading)
+      if (stopping_) return;
+      if (e.load_progress().bytes_done() > info_.progress.bytes_done() || info_.state != ReplicaState::kLoading ||
+          e.load_progress().phase() != info_.progress.phase())
         info_.last_progress_ms = loop_.now_ms();
       info_.progress = e.load_progress();
       return set_state(ReplicaState::kLoading);
@@ -133,6 +147,7 @@ void Replica::configure() {
 }
 
 void Replica::on_ready(const wire::Ready& ready) {
+  if (stopping_) return;
   info_.ready = ready;
   ready_at_ms_ = info_.last_progress_ms = loop_.now_ms();
   log_notice("deployment {}: ready after {:.1f} s, {} kernels, {} MiB of weights, context {}", info_.deployment,
@@ -157,7 +172,8 @@ void Replica::on_token_batch(const wire::TokenBatch& batch) {
 }
 
 void Replica::on_stats(const wire::WorkerStats& stats) {
-  const bool idle = stats.running() == 0 && stats.waiting() == 0;
+  // An idle worker is well only when we have given it nothing: a request that it lost must not wait forever.
+  const bool idle = stats.running() == 0 && stats.waiting() == 0 && sequences_.empty();
   if (stats.step() != info_.stats.step() || idle) info_.last_progress_ms = loop_.now_ms();
   info_.stats = stats;
 }
@@ -223,20 +239,33 @@ void Replica::lose(std::string reason) {
     set_state(ReplicaState::kRestarting, info_.reason);
   }
   // A worker that lost us leaves by itself; one that hangs is killed.
-  if (pid_ > 0) kill_timer_.start(kKillGraceMs, [pid = pid_] { ::kill(pid, SIGKILL); });
+  if (pid_ > 0) kill_timer_.start(kKillGraceMs, [this] { kill_worker(); });
   fail_sequences(why);
 }
 
 void Replica::fail_sequences(const Error& why) {
-  auto lost = std::move(sequences_);
-  sequences_.clear();
-  for (const auto& [id, sequence] : lost)
-    if (sequence.listener != nullptr) sequence.listener->on_lost(why);
+  // One at a time: a listener may forget others, and those must then hear nothing.
+  while (!sequences_.empty()) {
+    gateway::GenerationListener* listener = sequences_.begin()->second.listener;
+    sequences_.erase(sequences_.begin());
+    if (listener != nullptr) listener->on_lost(why);
+  }
+}
+
+void Replica::read_rest() {
+  std::string buffer(Loop::kReadBufferBytes, '\0');
+  while (link_ != nullptr) {
+    const ssize_t n = ::read(link_->fd(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    on_bytes(std::string_view(buffer.data(), static_cast<size_t>(n)));
+  }
 }
 
 void Replica::on_exit(const ChildExit& exit) {
-  kill_timer_.stop();
   pid_ = -1;
+  read_rest();
+  kill_timer_.stop();
   info_.worker_pid = 0;
   const std::string what = describe_exit(exit);
   if (!stopping_) {
@@ -278,7 +307,7 @@ void Replica::check_stall() {
   if (pid_ <= 0 || link_ == nullptr || making_progress()) return;
   info_.reason = fmt::format("no progress for {} ms", options_.deployment.stall_timeout_ms);
   log_error("deployment {}: worker {} makes no progress, killing it", info_.deployment, pid_);
-  ::kill(pid_, SIGKILL);
+  kill_worker();
   info_.last_progress_ms = loop_.now_ms();
 }
 
@@ -289,13 +318,16 @@ void Replica::stop(uint64_t grace_ms, std::function<void()> done) {
   stopped_ = std::move(done);
   if (pid_ <= 0) {
     set_state(ReplicaState::kStopped);
-    if (stopped_) loop_.post([this] { if (stopped_) std::exchange(stopped_, nullptr)(); });
+    loop_.post([this, alive = alive_] {
+      if (*alive && stopped_) std::exchange(stopped_, nullptr)();
+    });
     return;
   }
   wire::Envelope envelope;
   envelope.mutable_shutdown();
   send(envelope);
-  kill_timer_.start(grace_ms, [pid = pid_] { ::kill(pid, SIGKILL); });
+  kill_timer_.start(grace_ms, [this] { kill_worker(); });
+  set_state(ReplicaState::kDraining, "stopping");
 }
 
 void Replica::set_state(ReplicaState state, std::string reason) {

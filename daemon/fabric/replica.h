@@ -32,7 +32,8 @@ class Replica : public gateway::Backend {
  public:
   // `loop` and `reaper` outlive the replica.
   Replica(Loop& loop, ChildReaper& reaper, ReplicaOptions options, ReplicaEvents events);
-  ~Replica() override;  // kills the worker
+  // Kills the worker; the reaper still collects it. Listeners of running sequences hear nothing more.
+  ~Replica() override;
 
   void start();
   // Asks the worker to leave and kills it after the grace period; `done` runs once it is gone. No restart afterwards.
@@ -46,6 +47,7 @@ class Replica : public gateway::Backend {
   bool making_progress() const override;
   const config::DeploymentConfig& deployment() const { return options_.deployment; }
   size_t in_flight() const { return sequences_.size(); }
+  uint64_t backoff_ms() const { return backoff_ms_; }  // of the latest restart; 0: there was none
 
  private:
   struct Sequence {
@@ -64,6 +66,9 @@ class Replica : public gateway::Backend {
   void on_exit(const ChildExit& exit);
   void send(const wire::Envelope& envelope);
   void configure();
+  // Takes what the worker wrote before it died: its last tokens, and why it had to go.
+  void read_rest();
+  void kill_worker();
   // The link is useless: fail the sequences, make sure the process dies.
   void lose(std::string reason);
   void fail_sequences(const Error& why);
@@ -86,6 +91,7 @@ class Replica : public gateway::Backend {
   uint64_t backoff_ms_ = 0;
   uint64_t ready_at_ms_ = 0;
   std::function<void()> stopped_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // shared with the reaper and posted closures
   Timer restart_timer_;
   Timer kill_timer_;
   Timer stall_timer_;

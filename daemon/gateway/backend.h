@@ -46,7 +46,8 @@ class Backend {
   virtual const ReplicaInfo& info() const = 0;
   // True when there is nothing to do or the replica moves: feeds health and the service watchdog.
   virtual bool making_progress() const = 0;
-  // Sends the sequence to the replica; `generate.id` is filled in. kUnavailable when it is not ready.
+  // Sends the sequence to the replica; `generate.id` is filled in. kUnavailable when it is not ready. Never calls the
+  // listener from inside.
   virtual Result<uint64_t> submit(wire::Generate generate, GenerationListener* listener) = 0;
   // Ends the sequence early. The listener still gets its last call (FINISH_CANCELLED once its blocks are free).
   virtual void cancel(uint64_t id, std::string_view reason) = 0;

@@ -26,6 +26,7 @@ class ChatGeneration final : public Generation {
   std::string whole_body() override;
   api::FinishReason finish_reason(int32_t choice) const override;
   int64_t reasoning_tokens(int32_t choice) const override;
+  bool has_text_stops() const override { return !prepared_.request.stop.empty(); }
 
  private:
   struct Output {

@@ -12,8 +12,7 @@ CompletionGeneration::CompletionGeneration(GenerationContext context, http::Resp
     : Generation(std::move(context), std::move(responder), prepared.request.stream.stream),
       prepared_(std::move(prepared)),
       fallback_seed_(random_seed()),
-      options_(api::CompletionWriterOptions::from(prepared_.request, *this->context().policy,
-                                                  {this->context().id, this->context().created, prepared_.request.model})),
+      options_(writer_options(prepared_, this->context())),
       writer_(options_) {
   const api::CompletionRequest& r = prepared_.request;
   const text::Tokenizer* tokenizer = prepared_.model->tokenizer.get();
@@ -30,12 +29,22 @@ CompletionGeneration::CompletionGeneration(GenerationContext context, http::Resp
   }
 }
 
+api::CompletionWriterOptions CompletionGeneration::writer_options(const PreparedCompletion& prepared,
+                                                                  const GenerationContext& context) {
+  auto options = api::CompletionWriterOptions::from(prepared.request, *context.policy,
+                                                    {context.id, context.created, prepared.request.model});
+  // Without a tokenizer the ids are the answer.
+  if (prepared.model->tokenizer == nullptr) options.return_token_ids = true;
+  return options;
+}
+
 wire::Generate CompletionGeneration::build(const Choice& c) {
   const api::CompletionRequest& r = prepared_.request;
   const auto prompt_index = static_cast<size_t>(c.index / r.sampling.n);
   wire::Generate g;
   g.mutable_prompt()->Add(c.prompt.begin(), c.prompt.end());
-  const uint32_t max_tokens = prompt_only() ? 0 : prepared_.max_tokens[prompt_index];
+  // To the engine 0 means no limit: let it make one token, which write_tokens drops.
+  const uint32_t max_tokens = prompt_only() ? 1 : prepared_.max_tokens[prompt_index];
   *g.mutable_sampling() = to_wire(r.sampling, prepared_.model->stop_ids, max_tokens, c.index % r.sampling.n, fallback_seed_);
   g.set_priority(r.priority);
   g.set_cache_salt(r.cache_salt);
@@ -105,7 +114,7 @@ void CompletionGeneration::write_finish(Choice& c, wire::Finish finish, bool sto
   if (stop_string) stop = std::string(o.parser->stop_string());
   else if (finish == wire::FINISH_STOP && std::find(asked.begin(), asked.end(), o.last_id) != asked.end()) stop = o.last_id;
 
-  o.reason = finish == wire::FINISH_LENGTH ? api::FinishReason::kLength : api::FinishReason::kStop;
+  o.reason = finish == wire::FINISH_LENGTH || prompt_only() ? api::FinishReason::kLength : api::FinishReason::kStop;
   api::CompletionPiece rest;
   if (o.parser != nullptr) {
     api::FinishReason ignored = api::FinishReason::kNone;  // raw text: the engine's reason is the reason

@@ -25,6 +25,8 @@ class CompletionGeneration final : public Generation {
   void write_error(const api::ApiError& error, std::string* out) override;
   std::string whole_body() override;
   api::FinishReason finish_reason(int32_t choice) const override;
+  bool has_text_stops() const override { return !prepared_.request.stop.empty(); }
+  bool counts_output() const override { return !prompt_only(); }
 
  private:
   struct Output {
@@ -38,6 +40,7 @@ class CompletionGeneration final : public Generation {
   bool streams() const { return prepared_.request.stream.stream; }
   // Echo without output: nothing is to be generated, only the prompt looked at.
   bool prompt_only() const { return prepared_.request.sampling.max_tokens == 0; }
+  static api::CompletionWriterOptions writer_options(const PreparedCompletion& prepared, const GenerationContext& context);
   void echo(Choice& c, const wire::SequenceTokens& update, std::string* out);
   void emit(Choice& c, api::CompletionPiece piece, std::string* out);
   static api::CompletionPiece join(std::vector<api::Delta> deltas);

@@ -116,7 +116,8 @@ GenerationContext Gateway::context_for(const http::Request& request, std::shared
 template <class Prepared, class Prepare, class Start>
 void Gateway::handle_generation(http::Request request, http::Responder responder, Prepare prepare, Start start) {
   ++requests_total_;
-  if (draining_) return reply_error(responder, api::unavailable("weftd is shutting down; try again later"));
+  if (draining_)
+    return reply_error(responder, api::unavailable("weftd is shutting down; try again later"), request_id_of(request));
   auto input = snapshot(request);
   const uint64_t arrived = loop_.now_ms();
   // Shared only between this call and the closure below: the lane may refuse it, and then we still have to answer.
@@ -124,7 +125,8 @@ void Gateway::handle_generation(http::Request request, http::Responder responder
   ++preparing_;
   const bool taken = fast_.compute(
       [input, prepare] { return prepare(*input); },
-      [this, carried, start, arrived](api::Parsed<Prepared> prepared) {
+      [this, carried, start, arrived, alive = alive_](api::Parsed<Prepared> prepared) {
+        if (!*alive) return;
         --preparing_;
         auto& [req, res] = *carried;
         if (!res.alive()) {
@@ -140,7 +142,7 @@ void Gateway::handle_generation(http::Request request, http::Responder responder
       });
   if (taken) return;
   --preparing_;
-  reply_error(carried->second, api::overloaded());
+  reply_error(carried->second, api::overloaded(), request_id_of(carried->first));
 }
 
 template <class Answer>
@@ -148,7 +150,8 @@ void Gateway::handle_on_lane(http::Request request, http::Responder responder, A
   auto input = snapshot(request);
   auto carried = std::make_shared<std::pair<http::Request, http::Responder>>(std::move(request), std::move(responder));
   const bool taken = fast_.compute([input, answer] { return answer(*input); },
-                                   [this, carried](api::Parsed<std::string> body) {
+                                   [this, carried, alive = alive_](api::Parsed<std::string> body) {
+                                     if (!*alive) return;
                                      auto& [req, res] = *carried;
                                      if (body.ok()) reply(res, 200, std::move(body.value()));
                                      else reply_error(res, body.error(), request_id_of(req));

@@ -19,6 +19,22 @@ api::ApiError to_api_error(const wire::SequenceTokens& update) {
   return api::internal_error();
 }
 
+// The update as if its tokens had come one by one.
+std::vector<wire::SequenceTokens> split(const wire::SequenceTokens& update) {
+  std::vector<wire::SequenceTokens> out(static_cast<size_t>(update.tokens_size()));
+  for (int i = 0; i < update.tokens_size(); ++i) {
+    wire::SequenceTokens& one = out[static_cast<size_t>(i)];
+    one.set_id(update.id());
+    one.add_tokens(update.tokens(i));
+    if (update.logprobs_size() == update.tokens_size()) one.add_logprobs(update.logprobs(i));
+    if (i < update.alternatives_size()) *one.add_alternatives() = update.alternatives(i);
+  }
+  *out.front().mutable_prompt_logprobs() = update.prompt_logprobs();
+  *out.front().mutable_prompt_alternatives() = update.prompt_alternatives();
+  out.back().set_finish(update.finish());
+  return out;
+}
+
 double seconds(uint64_t from_ms, uint64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000.0; }
 
 }  // namespace
@@ -95,7 +111,6 @@ void Generation::note_timing(Choice& c, const wire::SequenceTokens& update) {
     m.queue->Observe(static_cast<double>(update.queue_us()) / 1e6);
     m.prefill->Observe(static_cast<double>(update.prefill_us()) / 1e6);
     m.decode->Observe(static_cast<double>(update.decode_us()) / 1e6);
-    m.generation_length->Observe(static_cast<double>(c.received));
   }
 }
 
@@ -122,18 +137,30 @@ void Generation::consume(Choice& c, const wire::SequenceTokens& update, std::str
     if (streaming_) open_stream();
     write_open(out);
   }
-  c.consumed += update.tokens_size();
-  const bool stop_string = write_tokens(c, update, out);
-  if (stop_string && c.backend_id != 0) {
-    context_.model->backend->forget(std::exchange(c.backend_id, 0), "stop string");
-    c.pending.clear();
+  bool stopped = false;
+  if (update.tokens_size() > 1 && has_text_stops()) {
+    for (const wire::SequenceTokens& one : split(update))
+      if (stopped = consume_piece(c, one, out); stopped) break;
+  } else {
+    stopped = consume_piece(c, update, out);
   }
-  if (stop_string) finish_choice(c, wire::FINISH_STOP, true, out);
-  else if (update.finish() != wire::FINISH_NONE) finish_choice(c, update.finish(), false, out);
+  if (stopped) {
+    if (c.backend_id != 0) context_.model->backend->forget(std::exchange(c.backend_id, 0), "stop string");
+    c.pending.clear();
+    finish_choice(c, wire::FINISH_STOP, true, out);
+  } else if (update.finish() != wire::FINISH_NONE) {
+    finish_choice(c, update.finish(), false, out);
+  }
+}
+
+bool Generation::consume_piece(Choice& c, const wire::SequenceTokens& update, std::string* out) {
+  if (counts_output()) c.consumed += update.tokens_size();
+  return write_tokens(c, update, out);
 }
 
 void Generation::finish_choice(Choice& c, wire::Finish finish, bool stop_string, std::string* out) {
   c.finished = true;
+  context_.metrics->model(context_.model->names.front()).generation_length->Observe(static_cast<double>(c.consumed));
   write_finish(c, finish, stop_string, out);
 }
 

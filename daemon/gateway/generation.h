@@ -96,7 +96,8 @@ class Generation {
   virtual wire::Generate build(const Choice& c) = 0;
   virtual int32_t samples_per_prompt() const = 0;
   virtual void write_open(std::string* out) = 0;
-  // Returns true when a stop string ended the choice.
+  // Returns true when a stop string ended the choice. With text stops every update has one token at most, so that nothing
+  // after the end is looked at or counted.
   virtual bool write_tokens(Choice& c, const wire::SequenceTokens& update, std::string* out) = 0;
   virtual void write_finish(Choice& c, wire::Finish finish, bool stop_string, std::string* out) = 0;
   virtual void write_end(std::string* out) = 0;
@@ -104,6 +105,9 @@ class Generation {
   virtual std::string whole_body() = 0;
   virtual api::FinishReason finish_reason(int32_t choice) const = 0;
   virtual int64_t reasoning_tokens(int32_t) const { return 0; }
+  virtual bool has_text_stops() const { return false; }
+  // False: what the engine generates is not part of the answer.
+  virtual bool counts_output() const { return true; }
 
  private:
   friend class Choice;
@@ -111,6 +115,7 @@ class Generation {
   void note_timing(Choice& c, const wire::SequenceTokens& update);
   void pump();
   void consume(Choice& c, const wire::SequenceTokens& update, std::string* out);
+  bool consume_piece(Choice& c, const wire::SequenceTokens& update, std::string* out);
   void finish_choice(Choice& c, wire::Finish finish, bool stop_string, std::string* out);
   void fail(const api::ApiError& error);
   void complete(std::string* out);

@@ -198,9 +198,11 @@ void Daemon::feed_watchdog() {
 }
 
 void Daemon::on_terminate_signal() {
+  // A drain that an operator asked for is no reason to hurry: only a second wish to stop is.
+  const bool again = stop_after_drain_ && state_ == State::kDraining;
   stop_after_drain_ = true;
   if (state_ == State::kStopping) return;
-  if (state_ == State::kDraining) {
+  if (again) {
     log_notice("second signal: ending the running requests now");
     gateway_->abort_all(api::unavailable("weftd is shutting down"), "shutdown");
     return finish_drain();
