@@ -149,10 +149,13 @@ int Daemon::run() {
 void Daemon::on_replica_change() {
   report_progress();
   update_state();
-  const bool hopeless = std::any_of(replicas_.begin(), replicas_.end(),
-                                    [](const auto& r) { return r->info().state == ReplicaState::kFailed; });
-  if (!direct_ || !hopeless || exit_status_ != 0) return;
-  log_error("the only model can never serve: leaving");
+  const bool hopeless = !replicas_.empty() && std::all_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
+    return r->info().state == ReplicaState::kFailed;
+  });
+  // A start that systemd waits for must fail at once and for good: its timeout would restart weftd again and again.
+  const bool leave = direct_ || (notifier_.enabled() && !announced_ready_);
+  if (!leave || !hopeless || exit_status_ != 0) return;
+  log_error("{}: leaving", replicas_.size() == 1 ? "the only model can never serve" : "no model can ever serve");
   exit_status_ = kExitConfig;
   loop_->stop();
 }
@@ -162,9 +165,16 @@ void Daemon::update_state() {
   const bool all_ready = std::all_of(replicas_.begin(), replicas_.end(),
                                      [](const auto& r) { return r->info().state == ReplicaState::kReady; });
   state_ = all_ready ? State::kReady : State::kLoading;
-  if (all_ready && !announced_ready_) {
+  // A model that can never serve does not keep the others waiting: STATUS= names it.
+  const auto settled = [](const auto& r) {
+    return r->info().state == ReplicaState::kReady || r->info().state == ReplicaState::kFailed;
+  };
+  const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
+                                      [](const auto& r) { return r->info().state == ReplicaState::kReady; });
+  const bool ready = all_ready || (some_ready && std::all_of(replicas_.begin(), replicas_.end(), settled));
+  if (ready && !announced_ready_) {
     announced_ready_ = true;
-    log_notice("ready");
+    log_notice("{}", all_ready ? "ready" : "ready, but not every model can serve");
     notifier_.ready();
   }
 }

@@ -1,7 +1,7 @@
 // Notifier: what weftd tells systemd (or nobody, when NOTIFY_SOCKET is unset). Loop thread.
 //
-// READY=1 waits until every deployment serves; EXTEND_TIMEOUT_USEC is sent only while bytes actually advance, so a stuck
-// load still runs into systemd's start timeout. The watchdog is fed by progress, never by a bare timer.
+// READY=1 waits until every deployment serves or can never serve; EXTEND_TIMEOUT_USEC is sent only while bytes actually
+// advance, so a stuck load still runs into systemd's start timeout. The watchdog is fed by progress, never by a bare timer.
 #pragma once
 
 #include <cstdint>
