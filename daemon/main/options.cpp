@@ -6,10 +6,11 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <iterator>
+#include <filesystem>
+#include <memory>
 #include <sstream>
 
 #include "base/paths.h"
@@ -34,13 +35,19 @@ OptionsOutcome refuse(int code, std::string text) {
 }
 
 std::string read_file(const std::string& path, std::string* error) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    *error = fmt::format("cannot read {}: {} (give the right path with --config)", path, std::strerror(errno));
-    return {};
+  std::string text;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
+  char buffer[64 << 10];
+  size_t n = 0;
+  while (file != nullptr && (n = std::fread(buffer, 1, sizeof(buffer), file.get())) > 0) {
+    text.append(buffer, n);
+    if (text.size() > config::kConfigBytesMax) {
+      *error = fmt::format("{} is larger than {} bytes: is it a configuration file?", path, config::kConfigBytesMax);
+      return {};
+    }
   }
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) *error = fmt::format("reading {} failed", path);
+  if (file == nullptr || std::ferror(file.get()) != 0)
+    *error = fmt::format("cannot read {}: {} (give the right path with --config)", path, std::strerror(errno));
   return text;
 }
 
