@@ -7,6 +7,8 @@
 
 #include "api/parse_chat.h"
 #include "base/log.h"
+#include "base/paths.h"
+#include "plugin/child_check.h"
 #include "plugin/registry.h"
 
 namespace weft::admin {
@@ -16,7 +18,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 std::string error_body(std::string_view message, std::string_view code) {
-  return Json{{"error", {{"message", message}, {"code", code}}}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json{{"error", {{"message", message}, {"code", code}}}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
 }
 
 void send(http::Responder& responder, int status, const Json& body) {
@@ -33,7 +36,10 @@ Json groups_json(const gateway::ReplicaInfo& info) {
     uint64_t used = 0;
     for (const auto& use : info.stats.groups())
       if (use.name() == g.name()) used = use.units_used();
-    out.push_back({{"name", g.name()}, {"kind", g.kind()}, {"units_used", used}, {"units_total", g.units_total()},
+    out.push_back({{"name", g.name()},
+                   {"kind", g.kind()},
+                   {"units_used", used},
+                   {"units_total", g.units_total()},
                    {"unit_bytes", g.unit_bytes()}});
   }
   return out;
@@ -42,8 +48,10 @@ Json groups_json(const gateway::ReplicaInfo& info) {
 Json deployment_json(const fabric::Replica& replica, uint64_t now_ms) {
   const gateway::ReplicaInfo& i = replica.info();
   const auto& d = replica.deployment();
-  Json worker{{"pid", i.worker_pid}, {"state", i.worker_pid == 0 ? "gone" : gateway::to_string(i.state)},
-              {"restarts", i.restarts}, {"uptime_s", (now_ms - i.state_since_ms) / 1000},
+  Json worker{{"pid", i.worker_pid},
+              {"state", i.worker_pid == 0 ? "gone" : gateway::to_string(i.state)},
+              {"restarts", i.restarts},
+              {"uptime_s", (now_ms - i.state_since_ms) / 1000},
               {"resident_bytes", i.stats.resident_bytes()}};
   return {{"name", d.name},
           {"model", d.served_names.front()},
@@ -51,7 +59,10 @@ Json deployment_json(const fabric::Replica& replica, uint64_t now_ms) {
           {"root", d.model},
           {"state", gateway::to_string(i.state)},
           {"reason", i.reason},
-          {"progress", {{"phase", i.progress.phase()}, {"done", i.progress.bytes_done()}, {"total", i.progress.bytes_total()}}},
+          {"progress",
+           {{"phase", i.progress.phase()},
+            {"done", i.progress.bytes_done()},
+            {"total", i.progress.bytes_total()}}},
           {"workers", Json::array({worker})},
           {"running", i.state == gateway::ReplicaState::kReady ? i.stats.running() : 0},
           {"waiting", i.state == gateway::ReplicaState::kReady ? i.stats.waiting() : 0},
@@ -66,17 +77,25 @@ Json deployment_json(const fabric::Replica& replica, uint64_t now_ms) {
 }
 
 Json scan_plugins(const std::string& directory, bool trust_user) {
-  const auto policy = trust_user ? plugin::TrustPolicy::kRootOrUser : plugin::TrustPolicy::kRootOnly;
+  const auto policy =
+      trust_user ? plugin::TrustPolicy::kRootOrUser : plugin::TrustPolicy::kRootOnly;
   const auto registry = plugin::Registry::scan(directory, policy);
-  if (!registry.ok()) return {{"directory", directory}, {"error", registry.error().message}, {"plugins", Json::array()}};
+  if (!registry.ok())
+    return {
+        {"directory", directory}, {"error", registry.error().message}, {"plugins", Json::array()}};
   Json list = Json::array();
   for (const plugin::PluginRecord& r : (*registry)->records())
-    list.push_back({{"name", r.name}, {"version", r.version}, {"path", r.path}, {"state", plugin::to_string(r.state)},
-                    {"reason", r.reason}, {"interfaces", Json::array()}});
+    list.push_back({{"name", r.name},
+                    {"version", r.version},
+                    {"path", r.path},
+                    {"state", plugin::to_string(r.state)},
+                    {"reason", r.reason},
+                    {"interfaces", Json::array()}});
   return {{"directory", directory}, {"plugins", list}};
 }
 
-// Workers know what became of a plugin once its code ran; the scan here only knows what lies in the directory.
+// Workers know what became of a plugin once its code ran; the scan here only knows what lies in the
+// directory.
 void merge_worker_plugins(Json& scanned, const std::vector<fabric::Replica*>& replicas) {
   for (const fabric::Replica* replica : replicas)
     for (const auto& used : replica->info().ready.plugins())
@@ -84,14 +103,15 @@ void merge_worker_plugins(Json& scanned, const std::vector<fabric::Replica*>& re
         if (entry["name"] == used.name() && entry["path"] == used.path()) {
           entry["state"] = used.state();
           entry["version"] = used.version();
-          entry["interfaces"] = std::vector<std::string>(used.interfaces().begin(), used.interfaces().end());
+          entry["interfaces"] =
+              std::vector<std::string>(used.interfaces().begin(), used.interfaces().end());
         }
 }
 
 }  // namespace
 
-Admin::Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway, std::vector<fabric::Replica*> replicas,
-             AdminActions actions)
+Admin::Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway,
+             std::vector<fabric::Replica*> replicas, AdminActions actions)
     : loop_(loop),
       config_(config),
       gateway_(gateway),
@@ -102,69 +122,91 @@ Admin::Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway
 std::string Admin::status_json() const {
   const DaemonFacts facts = actions_.facts();
   Json deployments = Json::array();
-  for (const fabric::Replica* replica : replicas_) deployments.push_back(deployment_json(*replica, loop_.now_ms()));
-  const Json out{{"version", WEFT_VERSION},
-                 {"pid", ::getpid()},
-                 {"uptime_s", (loop_.now_ms() - facts.started_ms) / 1000},
-                 {"state", facts.state},
-                 {"health", gateway_.unhealthy_reason().empty() ? "ok" : gateway_.unhealthy_reason()},
-                 {"listen", facts.listen},
-                 {"deployments", deployments},
-                 {"requests_total", gateway_.requests_total()},
-                 {"requests_inflight", gateway_.in_flight()}};
+  for (const fabric::Replica* replica : replicas_)
+    deployments.push_back(deployment_json(*replica, loop_.now_ms()));
+  const Json out{
+      {"version", WEFT_VERSION},
+      {"pid", ::getpid()},
+      {"uptime_s", (loop_.now_ms() - facts.started_ms) / 1000},
+      {"state", facts.state},
+      {"health", gateway_.unhealthy_reason().empty() ? "ok" : gateway_.unhealthy_reason()},
+      {"listen", facts.listen},
+      {"deployments", deployments},
+      {"requests_total", gateway_.requests_total()},
+      {"requests_inflight", gateway_.in_flight()}};
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void Admin::add(http::Router& router, const char* method, const char* pattern, Need need,
                 std::function<void(http::Request&, http::Responder&)> fn) {
-  router.add(method, pattern, [need, fn = std::move(fn)](http::Request request, http::Responder responder) {
-    if (!request.peer.is_unix)
-      return responder.send_json(403, error_body("the control API is served on the control socket only", "forbidden"));
-    if (need == Need::kAdminister && !is_administrator(request.peer)) {
-      log_warning("uid {} was refused {} {}", request.peer.uid.value_or(static_cast<uid_t>(-1)), request.method, request.path);
-      return responder.send_json(403, error_body("this needs root or the user that weftd runs as", "forbidden"));
-    }
-    fn(request, responder);
-  });
+  router.add(
+      method, pattern,
+      [need, fn = std::move(fn)](http::Request request, http::Responder responder) {
+        if (!request.peer.is_unix)
+          return responder.send_json(
+              403, error_body("the control API is served on the control socket only", "forbidden"));
+        if (need == Need::kAdminister && !is_administrator(request.peer)) {
+          log_warning("uid {} was refused {} {}", request.peer.uid.value_or(static_cast<uid_t>(-1)),
+                      request.method, request.path);
+          return responder.send_json(
+              403, error_body("this needs root or the user that weftd runs as", "forbidden"));
+        }
+        fn(request, responder);
+      });
 }
 
 void Admin::add_routes(http::Router& router) {
-  add(router, "GET", "/v1/status", Need::kLook, [this](auto&, auto& r) { r.send_json(200, status_json()); });
+  add(router, "GET", "/v1/status", Need::kLook,
+      [this](auto&, auto& r) { r.send_json(200, status_json()); });
   add(router, "GET", "/v1/plugins", Need::kLook, [this](auto&, auto& r) { handle_plugins(r); });
   add(router, "GET", "/v1/requests", Need::kLook, [this](auto&, auto& r) { handle_requests(r); });
-  add(router, "DELETE", "/v1/requests/{id}", Need::kAdminister, [this](auto& q, auto& r) { handle_cancel(q, r); });
-  add(router, "POST", "/v1/drain", Need::kAdminister, [this](auto& q, auto& r) { handle_drain(q, r); });
+  add(router, "DELETE", "/v1/requests/{id}", Need::kAdminister,
+      [this](auto& q, auto& r) { handle_cancel(q, r); });
+  add(router, "POST", "/v1/drain", Need::kAdminister,
+      [this](auto& q, auto& r) { handle_drain(q, r); });
   add(router, "POST", "/v1/stop", Need::kAdminister, [this](auto&, auto& r) {
     send(r, 202, {{"state", "stopping"}});
     actions_.stop();
   });
-  add(router, "POST", "/v1/config/check", Need::kLook, [this](auto& q, auto& r) { handle_config_check(q, r); });
+  add(router, "POST", "/v1/config/check", Need::kLook,
+      [this](auto& q, auto& r) { handle_config_check(q, r); });
 }
 
 void Admin::handle_plugins(http::Responder& responder) {
-  auto carried = std::make_shared<http::Responder>(std::move(responder));  // the lane may refuse; then we answer
+  auto carried = std::make_shared<http::Responder>(
+      std::move(responder));  // the lane may refuse; then we answer
   const bool taken = slow_.compute(
-      [dir = config_.daemon.plugin_dir, trust = config_.daemon.trust_user_plugins] { return scan_plugins(dir, trust); },
+      [dir = config_.daemon.plugin_dir, trust = config_.daemon.trust_user_plugins] {
+        return scan_plugins(dir, trust);
+      },
       [this, carried](Json scanned) {
         merge_worker_plugins(scanned, replicas_);
         send(*carried, 200, scanned);
       });
-  if (!taken) carried->send_json(503, error_body("too many directory scans are running; try again", "busy"));
+  if (!taken)
+    carried->send_json(503, error_body("too many directory scans are running; try again", "busy"));
 }
 
 void Admin::handle_requests(http::Responder& responder) {
   Json list = Json::array();
   for (const gateway::GenerationView& v : gateway_.list())
-    list.push_back({{"id", v.id}, {"model", v.model}, {"endpoint", v.endpoint}, {"state", v.state},
-                    {"prompt_tokens", v.prompt_tokens}, {"output_tokens", v.output_tokens}, {"age_ms", v.age_ms},
-                    {"peer", v.peer}, {"stream", v.stream}});
+    list.push_back({{"id", v.id},
+                    {"model", v.model},
+                    {"endpoint", v.endpoint},
+                    {"state", v.state},
+                    {"prompt_tokens", v.prompt_tokens},
+                    {"output_tokens", v.output_tokens},
+                    {"age_ms", v.age_ms},
+                    {"peer", v.peer},
+                    {"stream", v.stream}});
   send(responder, 200, {{"requests", list}});
 }
 
 void Admin::handle_cancel(http::Request& request, http::Responder& responder) {
   const std::string& id = request.params["id"];
   if (gateway_.cancel(id)) return send(responder, 200, {{"id", id}, {"cancelled", true}});
-  responder.send_json(404, error_body(fmt::format("no running request has the id {}", id), "not_found"));
+  responder.send_json(404,
+                      error_body(fmt::format("no running request has the id {}", id), "not_found"));
 }
 
 void Admin::handle_drain(http::Request& request, http::Responder& responder) {
@@ -174,7 +216,8 @@ void Admin::handle_drain(http::Request& request, http::Responder& responder) {
     const JsonValue* value = body.ok() ? body->find("deadline_ms") : nullptr;
     const auto number = value == nullptr ? std::nullopt : value->as_int();
     if (!body.ok() || (value != nullptr && (!number || *number < 0)))
-      return responder.send_json(400, error_body("expected {\"deadline_ms\": milliseconds}", "invalid"));
+      return responder.send_json(400,
+                                 error_body("expected {\"deadline_ms\": milliseconds}", "invalid"));
     if (number) deadline_ms = *number;
   }
   send(responder, 202, {{"state", "draining"}});
@@ -182,14 +225,19 @@ void Admin::handle_drain(http::Request& request, http::Responder& responder) {
 }
 
 void Admin::handle_config_check(http::Request& request, http::Responder& responder) {
-  const auto body = parse_json(request.body, {.depth_max = 4, .bytes_max = 4 * config::kConfigBytesMax});
+  const auto body =
+      parse_json(request.body, {.depth_max = 4, .bytes_max = 4 * config::kConfigBytesMax});
   const JsonValue* text = body.ok() ? body->find("text") : nullptr;
   if (text == nullptr || !text->is_string())
-    return responder.send_json(400, error_body("expected {\"text\": \"the TOML file\"}", "invalid"));
+    return responder.send_json(400,
+                               error_body("expected {\"text\": \"the TOML file\"}", "invalid"));
   const config::ParsedConfig parsed = config::parse_config(text->as_string());
   Json errors = Json::array();
   for (const auto& issue : parsed.issues)
-    errors.push_back({{"line", issue.line}, {"column", issue.column}, {"message", issue.message}, {"hint", issue.hint}});
+    errors.push_back({{"line", issue.line},
+                      {"column", issue.column},
+                      {"message", issue.message},
+                      {"hint", issue.hint}});
   send(responder, 200, {{"ok", parsed.ok()}, {"errors", errors}});
 }
 

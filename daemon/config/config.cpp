@@ -45,6 +45,7 @@ void read_http(const toml::table& table, HttpConfig& c, std::vector<ConfigIssue>
 
 void read_api(const toml::table& table, ApiConfig& c, std::vector<ConfigIssue>& issues) {
   TableReader r(table, "api", issues);
+  r.absolute_path("key_file", c.key_file);
   r.choice("sampling_policy", c.sampling_policy, {"honour", "ignore", "reject"});
   r.integer("max_tokens_default", c.max_tokens_default, 1, 1'048'576);
   r.boolean("usage_excludes_opener", c.usage_excludes_opener);

@@ -33,6 +33,7 @@ struct HttpConfig {
 };
 
 struct ApiConfig {
+  std::string key_file;  // one key per line; empty: no key is asked for
   std::string sampling_policy = "honour";  // honour | ignore | reject
   int64_t max_tokens_default = 131'072;
   bool usage_excludes_opener = true;

@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <thread>
 
 #include "base/utf8.h"
 #include "config/config.h"
@@ -86,6 +88,35 @@ int run_status(const Context& c) {
   if (!out.ok) return c.fail(out.failure);
   if (!done) print_status(c.console.out, out.reply.json);
   return text_at(out.reply.json, "state") == "ready" ? kOk : kNotReady;
+}
+
+// The first deployment that will not become ready by waiting, or nothing.
+std::string hopeless_deployment(const JsonValue& status) {
+  for (const JsonValue& d : list_at(status, "deployments"))
+    if (text_at(d, "state") == "failed")
+      return fmt::format("{} failed: {}", text_at(d, "name"), text_at(d, "reason"));
+  return {};
+}
+
+int run_wait(const Context& c) {
+  const int64_t end_us = monotonic_us() + c.options.timeout_s * 1'000'000;
+  ApiOutcome out;
+  while (true) {
+    out = c.api().call("GET", "/v1/status");
+    const std::string state = out.ok ? text_at(out.reply.json, "state") : "";
+    if (state == "ready") {
+      c.console.out << (c.options.json ? out.reply.text : "ready") << "\n";
+      return kOk;
+    }
+    if (state == "draining" || state == "stopping") return c.fail(kNotReady, "weftd is " + state);
+    if (const std::string lost = out.ok ? hopeless_deployment(out.reply.json) : ""; !lost.empty())
+      return c.fail(kNotReady, lost);
+    if (monotonic_us() >= end_us) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  if (!out.ok) return c.fail(out.failure);
+  return c.fail(kNotReady, fmt::format("weftd is still {} after {} s; weftctl status says more",
+                                       text_at(out.reply.json, "state"), c.options.timeout_s));
 }
 
 int run_plugins(const Context& c) {
@@ -270,6 +301,9 @@ int run_completion(const Context& c) {
 void declare_cancel(CLI::App& app, Options& o) {
   app.add_option("ID", o.id, "Request id, as \"weftctl requests\" shows it")->required();
 }
+void declare_wait(CLI::App& app, Options& o) {
+  app.add_option("--timeout", o.timeout_s, "Seconds to wait at most")->check(CLI::NonNegativeNumber);
+}
 void declare_drain(CLI::App& app, Options& o) {
   app.add_option("--deadline-ms", o.deadline_ms, "End what still runs after so long")
       ->check(CLI::NonNegativeNumber);
@@ -304,6 +338,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
       {"status", "", "What weftd, its deployments and workers are doing", "look", no_options,
        run_status},
+      {"wait", "[--timeout S]", "Wait until every deployment is ready", "look", declare_wait,
+       run_wait},
       {"plugins", "", "Plugins: which are there, which are used, why others are not", "look",
        no_options, run_plugins},
       {"models", "", "Models that are served", "look", no_options, run_models},

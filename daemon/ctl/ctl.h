@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/paths.h"
 #include "ctl/api.h"
 #include "ctl/exit_code.h"
 
@@ -35,12 +36,13 @@ struct Console {
 
 // All options of all commands; each command reads its own.
 struct Options {
-  std::string socket = "/run/weft/weft.sock";
+  std::string socket = existing_control_socket();
   bool json = false;
   std::string id;     // requests cancel
   std::string file;   // config check
   std::string shell;  // completion
   int64_t deadline_ms = -1;
+  int64_t timeout_s = 300;  // wait
   std::string model;
   std::string system;
   std::string effort;

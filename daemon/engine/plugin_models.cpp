@@ -1,5 +1,8 @@
 #include "engine/plugin_models.h"
 
+#include "base/paths.h"
+#include "plugin/child_check.h"
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -67,6 +70,11 @@ Status PluginSession::open(const wire::Configure& configure) {
   options.threads = configure.threads();
   host_ = HostTable::make(std::move(options));
   WEFT_ASSIGN(registry_, Registry::scan(configure.plugin_dir(), policy));
+  // A plugin that crashes or hangs is found out in a child process: it costs its own place only.
+  plugin::ChildCheckOptions check;
+  check.policy = policy;
+  check.program = {executable_dir() + "/weft-worker"};
+  registry_->vet(check);
   registry_->load_all();
   WEFT_TRY(open_kernels(configure));
   WEFT_TRY(open_storage(configure));

@@ -20,6 +20,7 @@
 #include "base/unique_fd.h"
 #include "engine/plugin_models.h"
 #include "engine/worker_server.h"
+#include "plugin/child_check.h"
 
 namespace weft {
 namespace {
@@ -109,4 +110,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) { return weft::run(argc, argv); }
+int main(int argc, char** argv) {
+  if (const int status = weft::plugin::run_child_check_if_asked(argc, argv); status >= 0) return status;
+  return weft::run(argc, argv);
+}

@@ -98,7 +98,15 @@ Status Daemon::open_sockets() {
   admin_ = std::make_unique<admin::Admin>(*loop_, config_, *gateway_, std::move(replicas), std::move(actions));
   admin_->add_routes(control_router_);
 
-  public_server_ = std::make_unique<http::Server>(*loop_, limits(), public_router_.handler());
+  if (!config_.api.key_file.empty()) {
+    WEFT_ASSIGN(api_keys_, gateway::ApiKeys::load(config_.api.key_file));
+  }
+  public_server_ = std::make_unique<http::Server>(*loop_, limits(), [this](http::Request request, http::Responder responder) {
+    if (api_keys_.allows(request)) return public_router_.handle(std::move(request), std::move(responder));
+    gateway_->metrics().http_request(401);
+    const api::ApiError error = api::unauthorized();
+    responder.send(error.status, {{"content-type", "application/json"}, {"www-authenticate", "Bearer"}}, api::error_json(error));
+  });
   control_server_ = std::make_unique<http::Server>(*loop_, limits(), control_router_.handler());
   bool control_inherited = false;
   bool public_inherited = false;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "fabric/replica.h"
+#include "gateway/api_keys.h"
 #include "gateway/gateway.h"
 #include "http/router.h"
 #include "http/server.h"
@@ -63,6 +64,7 @@ class Daemon {
   std::vector<std::unique_ptr<fabric::Replica>> replicas_;
   std::unique_ptr<gateway::Gateway> gateway_;
   std::unique_ptr<admin::Admin> admin_;
+  gateway::ApiKeys api_keys_;
   http::Router public_router_;
   http::Router control_router_;
   std::unique_ptr<http::Server> public_server_;

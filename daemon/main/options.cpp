@@ -20,7 +20,7 @@ namespace weft {
 namespace {
 
 struct Flags {
-  std::string config, model, name, socket, plugin_dir, isa_max, log_level;
+  std::string config, model, name, socket, plugin_dir, isa_max, log_level, api_key_file;
   std::vector<std::string> listen;
   int64_t threads = -1, max_sequences = -1, max_context = -1, max_batch_tokens = -1;
   std::string memory;
@@ -84,6 +84,7 @@ std::string apply_flags(const Flags& f, Options& o) {
   if (!f.socket.empty()) c.daemon.socket = std::filesystem::absolute(f.socket).string();
   else if (o.config_path.empty()) c.daemon.socket = writable_control_socket();
   if (!f.plugin_dir.empty()) c.daemon.plugin_dir = std::filesystem::absolute(f.plugin_dir).string();
+  if (!f.api_key_file.empty()) c.api.key_file = std::filesystem::absolute(f.api_key_file).string();
   if (!f.log_level.empty()) c.daemon.log_level = f.log_level;
   if (f.trust_user_plugins) c.daemon.trust_user_plugins = true;
   if (c.daemon.plugin_dir.empty()) {
@@ -108,6 +109,7 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--isa-max", f.isa_max, "Highest instruction set for kernels")
       ->needs(model)->check(CLI::IsMember({"ref", "avx2", "avx512"}));
   app.add_option("--plugin-dir", f.plugin_dir, "Plugin directory (default: ../lib/weft/plugins beside the program)");
+  app.add_option("--api-key-file", f.api_key_file, "Ask clients for one of the keys in this file");
   app.add_option("--log-level", f.log_level, "error, warning, notice, info or debug")
       ->check(CLI::IsMember({"error", "warning", "notice", "info", "debug"}));
   app.add_flag("--trust-user-plugins", f.trust_user_plugins, "Development: also load plugins owned by the current user");

@@ -68,8 +68,6 @@ for (const [name, body, message] of [
   ["nothing", "", /JSON|body|empty/i],
 ]) {
   test(`${name} is a 400 that says why`, async () => {
-    const r = await weft.post("/v1/chat/completions", undefined, { headers: { "content-length": Buffer.byteLength(body) } }).catch(() => null);
-    assert.ok(r === null || r.status >= 400);
     const head = Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n`);
     const text = await raw(Buffer.concat([head, Buffer.from(body)]));
     assert.equal(status(text), 400, text.slice(0, 300));

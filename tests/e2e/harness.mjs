@@ -23,9 +23,9 @@ export async function until(what, probe, limitMs = 120_000) {
 }
 
 // One HTTP exchange; resolves with {status, headers, text, json()}.
-export function request({ port, socketPath, method = "GET", target, body, headers = {}, signal, agent }) {
+export function request({ port, socketPath, method = "GET", target, body, raw, headers = {}, signal, agent }) {
   return new Promise((resolve, reject) => {
-    const payload = body === undefined ? undefined : Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
+    const payload = raw ?? (body === undefined ? undefined : Buffer.from(typeof body === "string" ? body : JSON.stringify(body)));
     const req = http.request({ host: "127.0.0.1", port, socketPath, method, path: target, agent, signal,
       headers: { ...(payload ? { "content-type": "application/json", "content-length": payload.length } : {}), ...headers } },
       (res) => {
@@ -91,7 +91,9 @@ export class Weftd {
     if (this.exit) return this.exit;
     const workers = this.workers();
     this.child.kill("SIGTERM");
-    const exit = await Promise.race([this.exited, new Promise((r) => setTimeout(r, 60_000, null))]);
+    let timer;
+    const exit = await Promise.race([this.exited, new Promise((r) => { timer = setTimeout(r, 60_000, null); })]);
+    clearTimeout(timer);
     if (!exit) { await this.kill(); throw new Error(`weftd did not stop after SIGTERM:\n${this.log}`); }
     rmSync(this.dir, { recursive: true, force: true });
     if (exit.code !== 0) throw new Error(`weftd ended with ${JSON.stringify(exit)}:\n${this.log}`);

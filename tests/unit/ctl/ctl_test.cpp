@@ -401,7 +401,7 @@ TEST_CASE("version and completion need no daemon; help tells the exit codes") {
   CHECK(has(script, "complete -F _weftctl weftctl"));
   CHECK(has(script, "= requests ]; then words=\"list cancel\""));
   CHECK(has(script,
-            "words=\"status plugins models requests chat drain stop config version completion "));
+            "words=\"status wait plugins models requests chat drain stop config version completion "));
   const Ran help = run({"--help"});
   CHECK(help.code == kOk);
   CHECK(has(help.out,
