@@ -1,6 +1,6 @@
-// Admin: the control API behind weftctl, served on the Unix socket together with the OpenAI routes. Who may do what is
-// decided by SO_PEERCRED: root and the user weftd runs as are administrators, everybody else who can open the socket may look and
-// chat. Loop thread.
+// Admin: the control API behind weftctl, served on the Unix socket together with the OpenAI routes.
+// Who may do what is decided by SO_PEERCRED: root and the user weftd runs as are administrators,
+// everybody else who can open the socket may look and chat. Loop thread.
 #pragma once
 
 #include <functional>
@@ -32,8 +32,8 @@ struct AdminActions {
 
 class Admin {
  public:
-  Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway, std::vector<fabric::Replica*> replicas,
-        AdminActions actions);
+  Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway,
+        std::vector<fabric::Replica*> replicas, AdminActions actions);
   // The router keeps references to this object.
   void add_routes(http::Router& router);
 

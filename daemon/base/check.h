@@ -1,5 +1,6 @@
-// WEFT_CHECK: preconditions and invariants of our own code. Never for user input, file contents, peers or plugins: those
-// get a Status. A failed check prints its place and aborts; systemd restarts the process.
+// WEFT_CHECK: preconditions and invariants of our own code. Never for user input, file contents,
+// peers or plugins: those get a Status. A failed check prints its place and aborts; systemd
+// restarts the process.
 #pragma once
 
 namespace weft {

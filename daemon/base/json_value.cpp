@@ -92,12 +92,17 @@ const JsonValue* JsonValue::find(std::string_view key) const {
 bool JsonValue::operator==(const JsonValue& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::kNull: return true;
-    case Kind::kBool: return bool_ == other.bool_;
+    case Kind::kNull:
+      return true;
+    case Kind::kBool:
+      return bool_ == other.bool_;
     case Kind::kNumber:
-    case Kind::kString: return text_ == other.text_;
-    case Kind::kArray: return items_ == other.items_;
-    case Kind::kObject: break;
+    case Kind::kString:
+      return text_ == other.text_;
+    case Kind::kArray:
+      return items_ == other.items_;
+    case Kind::kObject:
+      break;
   }
   if (members_.size() != other.members_.size()) return false;
   return std::all_of(members_.begin(), members_.end(), [&](const Member& m) {
@@ -125,14 +130,18 @@ class Parser {
 
  private:
   bool fail(std::string_view what) {
-    const size_t line = 1 + static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(pos_), '\n'));
+    const size_t line = 1 + static_cast<size_t>(std::count(
+                                text_.begin(), text_.begin() + static_cast<long>(pos_), '\n'));
     const size_t start = text_.rfind('\n', pos_ == 0 ? 0 : pos_ - 1);
     const size_t column = pos_ - (line == 1 || start == std::string_view::npos ? 0 : start + 1) + 1;
-    error_ = make_error(ErrorCode::kInvalid, "invalid JSON at line {}, column {}: {}", line, column, what);
+    error_ = make_error(ErrorCode::kInvalid, "invalid JSON at line {}, column {}: {}", line, column,
+                        what);
     return false;
   }
   void skip_space() {
-    while (pos_ < text_.size() && std::string_view(" \t\r\n").find(text_[pos_]) != std::string_view::npos) ++pos_;
+    while (pos_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[pos_]) != std::string_view::npos)
+      ++pos_;
   }
   char peek() const { return pos_ < text_.size() ? text_[pos_] : '\0'; }
   bool at_end() const { return pos_ >= text_.size(); }
@@ -141,18 +150,24 @@ class Parser {
     skip_space();
     if (at_end()) return fail("unexpected end, expected a value");
     switch (peek()) {
-      case '{': return parse_object(depth, out);
-      case '[': return parse_array(depth, out);
+      case '{':
+        return parse_object(depth, out);
+      case '[':
+        return parse_array(depth, out);
       case '"': {
         std::string s;
         if (!parse_string(&s)) return false;
         *out = JsonValue::string(std::move(s));
         return true;
       }
-      case 't': return parse_word("true", JsonValue::boolean(true), out);
-      case 'f': return parse_word("false", JsonValue::boolean(false), out);
-      case 'n': return parse_word("null", JsonValue::null(), out);
-      default: return parse_number(out);
+      case 't':
+        return parse_word("true", JsonValue::boolean(true), out);
+      case 'f':
+        return parse_word("false", JsonValue::boolean(false), out);
+      case 'n':
+        return parse_word("null", JsonValue::null(), out);
+      default:
+        return parse_number(out);
     }
   }
 
@@ -195,7 +210,8 @@ class Parser {
     uint32_t v = 0;
     const char* first = text_.data() + pos_;
     for (int i = 0; i < 4; ++i)
-      if (!std::isxdigit(static_cast<unsigned char>(first[i]))) return fail("expected four hex digits after \\u");
+      if (!std::isxdigit(static_cast<unsigned char>(first[i])))
+        return fail("expected four hex digits after \\u");
     std::from_chars(first, first + 4, v, 16);
     pos_ += 4;
     *out = v;
@@ -225,14 +241,31 @@ class Parser {
     if (at_end()) return fail("unexpected end inside a string");
     const char c = text_[pos_++];
     switch (c) {
-      case '"': case '\\': case '/': *out += c; return true;
-      case 'b': *out += '\b'; return true;
-      case 'f': *out += '\f'; return true;
-      case 'n': *out += '\n'; return true;
-      case 'r': *out += '\r'; return true;
-      case 't': *out += '\t'; return true;
-      case 'u': return parse_unicode_escape(out);
-      default: --pos_; return fail("unknown escape in a string");
+      case '"':
+      case '\\':
+      case '/':
+        *out += c;
+        return true;
+      case 'b':
+        *out += '\b';
+        return true;
+      case 'f':
+        *out += '\f';
+        return true;
+      case 'n':
+        *out += '\n';
+        return true;
+      case 'r':
+        *out += '\r';
+        return true;
+      case 't':
+        *out += '\t';
+        return true;
+      case 'u':
+        return parse_unicode_escape(out);
+      default:
+        --pos_;
+        return fail("unknown escape in a string");
     }
   }
   bool parse_string(std::string* out) {
@@ -258,7 +291,8 @@ class Parser {
   }
 
   bool enter(size_t depth) {
-    if (depth >= limits_.depth_max) return fail(fmt::format("nested deeper than {} levels", limits_.depth_max));
+    if (depth >= limits_.depth_max)
+      return fail(fmt::format("nested deeper than {} levels", limits_.depth_max));
     ++pos_;
     skip_space();
     return true;
@@ -292,8 +326,10 @@ class Parser {
       JsonValue value;
       if (!parse_value(depth + 1, &value)) return false;
       const auto [place, fresh] = seen.emplace(key, out->members().size());
-      if (fresh) out->members().emplace_back(std::move(key), std::move(value));
-      else out->members()[place->second].second = std::move(value);
+      if (fresh)
+        out->members().emplace_back(std::move(key), std::move(value));
+      else
+        out->members()[place->second].second = std::move(value);
       skip_space();
       if (peek() == '}') return ++pos_, true;
       if (peek() != ',') return fail("expected ',' or '}'");
@@ -309,9 +345,15 @@ class Parser {
 
 void dump_to(std::string& out, const JsonValue& v) {
   switch (v.kind()) {
-    case JsonValue::Kind::kNull: out += "null"; return;
-    case JsonValue::Kind::kBool: out += v.as_bool() ? "true" : "false"; return;
-    case JsonValue::Kind::kNumber: out += v.spelling(); return;
+    case JsonValue::Kind::kNull:
+      out += "null";
+      return;
+    case JsonValue::Kind::kBool:
+      out += v.as_bool() ? "true" : "false";
+      return;
+    case JsonValue::Kind::kNumber:
+      out += v.spelling();
+      return;
     case JsonValue::Kind::kString:
       out += '"';
       append_json_escaped(out, v.as_string());
@@ -347,8 +389,8 @@ void dump_to(std::string& out, const JsonValue& v) {
 
 Result<JsonValue> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes_max)
-    return make_error(ErrorCode::kInvalid, "JSON document of {} bytes exceeds the limit of {}", text.size(),
-                      limits.bytes_max);
+    return make_error(ErrorCode::kInvalid, "JSON document of {} bytes exceeds the limit of {}",
+                      text.size(), limits.bytes_max);
   return Parser(text, limits).run();
 }
 
@@ -361,16 +403,32 @@ std::string dump_json(const JsonValue& value) {
 void append_json_escaped(std::string& out, std::string_view text) {
   for (char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        else out += c;
+        if (static_cast<unsigned char>(c) < 0x20)
+          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        else
+          out += c;
     }
   }
 }

@@ -1,7 +1,9 @@
-// JsonValue: a JSON document that keeps what requests need and ordinary DOMs lose: key order, duplicate detection and the
-// spelling of numbers (a tool schema with 1e400 or a 30-digit integer must reach the prompt as the client wrote it).
+// JsonValue: a JSON document that keeps what requests need and ordinary DOMs lose: key order,
+// duplicate detection and the spelling of numbers (a tool schema with 1e400 or a 30-digit integer
+// must reach the prompt as the client wrote it).
 //
-// Parsing is nlohmann's SAX parser under our limits. Values own their data. Any thread, no sharing while written.
+// Parsing is nlohmann's SAX parser under our limits. Values own their data. Any thread, no sharing
+// while written.
 #pragma once
 
 #include <cstdint>
@@ -42,20 +44,23 @@ class JsonValue {
   bool is_array() const { return kind_ == Kind::kArray; }
   bool is_object() const { return kind_ == Kind::kObject; }
 
-  bool as_bool() const;                       // CHECKs the kind
-  const std::string& as_string() const;       // CHECKs the kind
-  const std::string& spelling() const;        // number as written
-  std::optional<int64_t> as_int() const;      // number without fraction or exponent that fits
-  std::optional<double> as_double() const;    // any number; +-inf when out of range
-  bool is_integer_spelling() const;           // number without '.', 'e', 'E'
+  bool as_bool() const;                     // CHECKs the kind
+  const std::string& as_string() const;     // CHECKs the kind
+  const std::string& spelling() const;      // number as written
+  std::optional<int64_t> as_int() const;    // number without fraction or exponent that fits
+  std::optional<double> as_double() const;  // any number; +-inf when out of range
+  bool is_integer_spelling() const;         // number without '.', 'e', 'E'
 
-  const std::vector<JsonValue>& items() const;   // array; CHECKs
+  const std::vector<JsonValue>& items() const;  // array; CHECKs
   std::vector<JsonValue>& items();
-  const std::vector<Member>& members() const;    // object, in order; on duplicate keys the last value at the first place
+  const std::vector<Member>& members()
+      const;  // object, in order; on duplicate keys the last value at the first place
   std::vector<Member>& members();
-  const JsonValue* find(std::string_view key) const;  // object member or nullptr (also when not an object)
+  const JsonValue* find(
+      std::string_view key) const;  // object member or nullptr (also when not an object)
 
-  bool operator==(const JsonValue& other) const;  // objects compare without order, numbers by spelling
+  bool operator==(
+      const JsonValue& other) const;  // objects compare without order, numbers by spelling
 
  private:
   Kind kind_ = Kind::kNull;
@@ -65,7 +70,8 @@ class JsonValue {
   std::vector<Member> members_;
 };
 
-// Strict RFC 8259: no NaN, no comments, no trailing bytes, valid UTF-8. Lone surrogate escapes become U+FFFD.
+// Strict RFC 8259: no NaN, no comments, no trailing bytes, valid UTF-8. Lone surrogate escapes
+// become U+FFFD.
 Result<JsonValue> parse_json(std::string_view text, const JsonLimits& limits = {});
 // Compact form: key order and number spelling kept, non-ASCII verbatim.
 std::string dump_json(const JsonValue& value);

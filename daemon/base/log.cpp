@@ -21,14 +21,19 @@ void configure_log(LogLevel level, bool journal_prefix, std::string_view process
   g_name[n] = '\0';
 }
 
-bool log_enabled(LogLevel level) { return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed); }
+bool log_enabled(LogLevel level) {
+  return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed);
+}
 
 void log_line(LogLevel level, std::string_view message) {
   std::string line;
   line.reserve(message.size() + 48);
-  if (g_journal) line += fmt::format("<{}>", static_cast<int>(level));
-  else line += fmt::format("{}: ", g_name);
-  for (char c : message) line += (c == '\n' || c == '\r') ? ' ' : c;  // one record per line; no forged records
+  if (g_journal)
+    line += fmt::format("<{}>", static_cast<int>(level));
+  else
+    line += fmt::format("{}: ", g_name);
+  for (char c : message)
+    line += (c == '\n' || c == '\r') ? ' ' : c;  // one record per line; no forged records
   line += '\n';
   size_t done = 0;
   while (done < line.size()) {

@@ -10,16 +10,19 @@
 namespace weft {
 namespace {
 
-std::string parent(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+std::string parent(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
 
 // A directory in /tmp that somebody else made could lead us to their socket: it must be ours alone.
 bool is_private_dir(const std::string& dir) {
-  struct stat st{};
-  return lstat(dir.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 0022) == 0;
+  struct stat st {};
+  return lstat(dir.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+         (st.st_mode & 0022) == 0;
 }
 
 bool usable_dir(const std::string& dir) {
-  struct stat st{};
+  struct stat st {};
   if (stat(dir.c_str(), &st) != 0) {
     if (mkdir(dir.c_str(), 0700) != 0) return false;
   }
@@ -37,7 +40,8 @@ std::string executable_dir() {
 
 std::vector<std::string> control_socket_candidates() {
   std::vector<std::string> out;
-  if (const char* path = secure_getenv("WEFT_SOCKET"); path != nullptr && *path != '\0') out.emplace_back(path);
+  if (const char* path = secure_getenv("WEFT_SOCKET"); path != nullptr && *path != '\0')
+    out.emplace_back(path);
   out.emplace_back("/run/weft/weft.sock");
   if (const char* dir = secure_getenv("XDG_RUNTIME_DIR"); dir != nullptr && *dir == '/')
     out.push_back(fmt::format("{}/weft/weft.sock", dir));
@@ -54,7 +58,7 @@ std::string writable_control_socket() {
 std::string existing_control_socket() {
   const auto candidates = control_socket_candidates();
   for (const std::string& path : candidates) {
-    struct stat st{};
+    struct stat st {};
     if (path.starts_with("/tmp/") && !is_private_dir(parent(path))) continue;
     if (stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode)) return path;
   }

@@ -1,7 +1,8 @@
-// Result<T> and Status: the way every fallible function of weft reports failure. No exception crosses a module.
+// Result<T> and Status: the way every fallible function of weft reports failure. No exception
+// crosses a module.
 //
-// An Error carries a code (what kind), and a message for a person: what was expected, what came, what to do. Outputs are
-// touched only on success. Values own their data; safe on any thread.
+// An Error carries a code (what kind), and a message for a person: what was expected, what came,
+// what to do. Outputs are touched only on success. Values own their data; safe on any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,10 +23,10 @@ enum class ErrorCode {
   kIo,           // the operating system said no
   kTimeout,
   kCancelled,
-  kCorrupt,      // data contradicts itself
-  kPeer,         // the other end broke the protocol or went away
+  kCorrupt,  // data contradicts itself
+  kPeer,     // the other end broke the protocol or went away
   kPermission,
-  kInternal,     // our bug
+  kInternal,  // our bug
 };
 
 const char* to_string(ErrorCode code);
@@ -50,8 +51,10 @@ Error make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... a
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT implicit on purpose
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT implicit on purpose
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT implicit on purpose
+  Result(Error error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT implicit on purpose
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -108,9 +111,9 @@ class [[nodiscard]] Status {
 }  // namespace weft
 
 // Returns the error of a Status or Result expression from the enclosing function.
-#define WEFT_TRY(expr)                                       \
-  do {                                                       \
-    auto weft_try_ = (expr);                                 \
+#define WEFT_TRY(expr)                                        \
+  do {                                                        \
+    auto weft_try_ = (expr);                                  \
     if (!weft_try_.ok()) return std::move(weft_try_).error(); \
   } while (false)
 

@@ -12,7 +12,8 @@ size_t decode_utf8(std::string_view text, size_t pos, char32_t* code_point) {
   }
   size_t length = 0;
   char32_t value = 0;
-  uint8_t low = 0x80, high = 0xBF;  // bounds of the second byte exclude overlong forms and surrogates
+  uint8_t low = 0x80,
+          high = 0xBF;  // bounds of the second byte exclude overlong forms and surrogates
   if (lead >= 0xC2 && lead <= 0xDF) {
     length = 2;
     value = lead & 0x1Fu;

@@ -7,7 +7,8 @@
 
 namespace weft {
 
-// Decodes the code point at `pos`. Returns its length in bytes, or 0 when the bytes are not well formed there.
+// Decodes the code point at `pos`. Returns its length in bytes, or 0 when the bytes are not well
+// formed there.
 size_t decode_utf8(std::string_view text, size_t pos, char32_t* code_point);
 void append_utf8(std::string& out, char32_t code_point);
 bool is_valid_utf8(std::string_view text);

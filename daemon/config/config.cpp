@@ -65,14 +65,18 @@ std::string scalar_text(const toml::node& node) {
   return {};
 }
 
-void read_plugin(const toml::table& table, const char* kind, PluginConfig& c, std::vector<ConfigIssue>& issues) {
+void read_plugin(const toml::table& table, const char* kind, PluginConfig& c,
+                 std::vector<ConfigIssue>& issues) {
   TableReader r(table, fmt::format("deployment.plugins.{}", kind), issues);
   r.string("name", c.name);
   if (const toml::table* params = r.table("params")) {
     for (const auto& [key, node] : *params) {
       if (node.is_table() || node.is_array())
-        r.report(node.source(), fmt::format("[deployment.plugins.{}.params] {}: expected a single value", kind, key.str()));
-      else c.params[std::string(key.str())] = scalar_text(node);
+        r.report(node.source(),
+                 fmt::format("[deployment.plugins.{}.params] {}: expected a single value", kind,
+                             key.str()));
+      else
+        c.params[std::string(key.str())] = scalar_text(node);
     }
   }
   r.finish();
@@ -85,7 +89,8 @@ void read_plugins(const toml::table& table, DeploymentConfig& c, std::vector<Con
   r.finish();
 }
 
-void read_deployment(const toml::table& table, DeploymentConfig& c, std::vector<ConfigIssue>& issues) {
+void read_deployment(const toml::table& table, DeploymentConfig& c,
+                     std::vector<ConfigIssue>& issues) {
   TableReader r(table, "deployment", issues);
   r.string("name", c.name);
   r.absolute_path("model", c.model);
@@ -102,7 +107,8 @@ void read_deployment(const toml::table& table, DeploymentConfig& c, std::vector<
   r.duration("stall_timeout", c.stall_timeout_ms, 100, kDayMs);
   if (const toml::table* plugins = r.table("plugins")) read_plugins(*plugins, c, issues);
   if (!r.has("name")) r.report_here("[deployment] name is missing", "add name = \"my-model\"");
-  if (!r.has("model")) r.report_here("[deployment] model is missing", "add model = \"/path/to/checkpoint\"");
+  if (!r.has("model"))
+    r.report_here("[deployment] model is missing", "add model = \"/path/to/checkpoint\"");
   if (c.served_names.empty()) c.served_names = {c.name};
   r.finish();
 }
@@ -114,10 +120,13 @@ void read_deployments(const toml::array& list, Config& config, std::vector<Confi
     read_deployment(*node.as_table(), c, issues);
     const auto at = node.source().begin;
     if (!c.name.empty() && !names.insert(c.name).second)
-      issues.push_back({at.line, at.column, fmt::format("[deployment] name \"{}\" is used twice", c.name), "names are unique"});
+      issues.push_back({at.line, at.column,
+                        fmt::format("[deployment] name \"{}\" is used twice", c.name),
+                        "names are unique"});
     for (const std::string& name : c.served_names)
       if (!name.empty() && !served.insert(name).second)
-        issues.push_back({at.line, at.column, fmt::format("[deployment] served name \"{}\" is used twice", name),
+        issues.push_back({at.line, at.column,
+                          fmt::format("[deployment] served name \"{}\" is used twice", name),
                           "each served name belongs to one deployment"});
     config.deployments.push_back(std::move(c));
   }
@@ -135,13 +144,16 @@ void read_root(const toml::table& root, ParsedConfig& out) {
 }  // namespace
 
 std::string ConfigIssue::to_string(std::string_view path) const {
-  return fmt::format("{}:{}:{}: {}{}", path, line, column, message, hint.empty() ? "" : fmt::format(" ({})", hint));
+  return fmt::format("{}:{}:{}: {}{}", path, line, column, message,
+                     hint.empty() ? "" : fmt::format(" ({})", hint));
 }
 
 ParsedConfig parse_config(std::string_view text) {
   ParsedConfig out;
   if (text.size() > kConfigBytesMax) {
-    out.issues.push_back({1, 1, fmt::format("file of {} bytes, expected at most {}", text.size(), kConfigBytesMax), ""});
+    out.issues.push_back(
+        {1, 1, fmt::format("file of {} bytes, expected at most {}", text.size(), kConfigBytesMax),
+         ""});
     return out;
   }
   try {
@@ -149,7 +161,8 @@ ParsedConfig parse_config(std::string_view text) {
     read_root(root, out);
   } catch (const toml::parse_error& e) {
     const auto at = e.source().begin;
-    out.issues.push_back({at.line, at.column, fmt::format("not valid TOML: {}", e.description()), ""});
+    out.issues.push_back(
+        {at.line, at.column, fmt::format("not valid TOML: {}", e.description()), ""});
   }
   return out;
 }
@@ -160,7 +173,8 @@ DeploymentConfig direct_deployment(std::string_view model_dir) {
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(fs::path(std::string(model_dir)), ignored);
   c.model = path.string();
-  c.name = path.filename().empty() ? path.parent_path().filename().string() : path.filename().string();
+  c.name =
+      path.filename().empty() ? path.parent_path().filename().string() : path.filename().string();
   if (c.name.empty()) c.name = "model";
   c.served_names = {c.name};
   return c;

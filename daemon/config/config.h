@@ -1,4 +1,5 @@
-// Config: everything an operator can set, as typed values with their defaults. One struct per TOML table.
+// Config: everything an operator can set, as typed values with their defaults. One struct per TOML
+// table.
 //
 // Built once at start by parse_config (or from command-line flags), then read only; any thread.
 #pragma once
@@ -33,7 +34,7 @@ struct HttpConfig {
 };
 
 struct ApiConfig {
-  std::string key_file;  // one key per line; empty: no key is asked for
+  std::string key_file;                    // one key per line; empty: no key is asked for
   std::string sampling_policy = "honour";  // honour | ignore | reject
   int64_t max_tokens_default = 131'072;
   bool usage_excludes_opener = true;
@@ -44,8 +45,9 @@ struct ApiConfig {
 };
 
 struct PluginConfig {
-  std::string name;                           // empty: the best one that accepts
-  std::map<std::string, std::string> params;  // checked against the plugin's key table by the worker
+  std::string name;  // empty: the best one that accepts
+  std::map<std::string, std::string>
+      params;  // checked against the plugin's key table by the worker
 };
 
 struct DeploymentConfig {
@@ -61,7 +63,8 @@ struct DeploymentConfig {
   std::string isa_max;        // "", "ref", "avx2", "avx512"
   int64_t restart_backoff_ms = 500;
   int64_t restart_backoff_max_ms = 30'000;
-  int64_t stall_timeout_ms = 120'000;  // busy without progress for this long: the worker is restarted
+  int64_t stall_timeout_ms =
+      120'000;  // busy without progress for this long: the worker is restarted
   std::map<std::string, PluginConfig> plugins;  // by kind: model, kernels, storage
 };
 
@@ -89,8 +92,8 @@ struct ParsedConfig {
 
 constexpr size_t kConfigBytesMax = 1u << 20;
 
-// Unknown keys, wrong types and values out of range are issues with line, column and the nearest valid key. All issues of
-// a file are reported, not only the first.
+// Unknown keys, wrong types and values out of range are issues with line, column and the nearest
+// valid key. All issues of a file are reported, not only the first.
 ParsedConfig parse_config(std::string_view toml_text);
 
 // The deployment that `weftd --model DIR` stands for.

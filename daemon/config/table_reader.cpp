@@ -9,13 +9,20 @@ namespace {
 
 const char* type_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "an array";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number with a fraction";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number with a fraction";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
   }
 }
 
@@ -31,14 +38,17 @@ const toml::node* TableReader::take(const char* key) {
 }
 
 void TableReader::wrong_type(const toml::node& node, const char* key, const char* expected) {
-  report(node.source(), fmt::format("[{}] {}: expected {}, got {}", where_, key, expected, type_name(node)));
+  report(node.source(),
+         fmt::format("[{}] {}: expected {}, got {}", where_, key, expected, type_name(node)));
 }
 
 void TableReader::boolean(const char* key, bool& out) {
   const toml::node* n = take(key);
   if (n == nullptr) return;
-  if (const auto v = n->value_exact<bool>()) out = *v;
-  else wrong_type(*n, key, "true or false");
+  if (const auto v = n->value_exact<bool>())
+    out = *v;
+  else
+    wrong_type(*n, key, "true or false");
 }
 
 void TableReader::integer(const char* key, int64_t& out, int64_t low, int64_t high) {
@@ -47,7 +57,8 @@ void TableReader::integer(const char* key, int64_t& out, int64_t low, int64_t hi
   const auto v = n->value_exact<int64_t>();
   if (!v) return wrong_type(*n, key, "an integer");
   if (*v < low || *v > high)
-    return report(n->source(), fmt::format("[{}] {}: expected {} to {}, got {}", where_, key, low, high, *v));
+    return report(n->source(),
+                  fmt::format("[{}] {}: expected {} to {}, got {}", where_, key, low, high, *v));
   out = *v;
 }
 
@@ -55,11 +66,14 @@ void TableReader::size(const char* key, uint64_t& out, uint64_t low, uint64_t hi
   const toml::node* n = take(key);
   if (n == nullptr) return;
   std::optional<uint64_t> v;
-  if (const auto text = n->value_exact<std::string>()) v = parse_size(*text);
-  else if (const auto number = n->value_exact<int64_t>(); number && *number >= 0) v = static_cast<uint64_t>(*number);
+  if (const auto text = n->value_exact<std::string>())
+    v = parse_size(*text);
+  else if (const auto number = n->value_exact<int64_t>(); number && *number >= 0)
+    v = static_cast<uint64_t>(*number);
   if (!v) return wrong_type(*n, key, "a size such as \"64MiB\" or a number of bytes");
   if (*v < low || *v > high)
-    return report(n->source(), fmt::format("[{}] {}: expected {} to {} bytes, got {}", where_, key, low, high, *v));
+    return report(n->source(), fmt::format("[{}] {}: expected {} to {} bytes, got {}", where_, key,
+                                           low, high, *v));
   out = *v;
 }
 
@@ -70,18 +84,22 @@ void TableReader::duration(const char* key, int64_t& out_ms, int64_t low_ms, int
   const auto v = text ? parse_duration_ms(*text) : std::nullopt;
   if (!v) return wrong_type(*n, key, "a duration such as \"250ms\", \"30s\" or \"5m\"");
   if (*v < low_ms || *v > high_ms)
-    return report(n->source(), fmt::format("[{}] {}: expected {} ms to {} ms, got {} ms", where_, key, low_ms, high_ms, *v));
+    return report(n->source(), fmt::format("[{}] {}: expected {} ms to {} ms, got {} ms", where_,
+                                           key, low_ms, high_ms, *v));
   out_ms = *v;
 }
 
 void TableReader::string(const char* key, std::string& out) {
   const toml::node* n = take(key);
   if (n == nullptr) return;
-  if (auto v = n->value_exact<std::string>()) out = std::move(*v);
-  else wrong_type(*n, key, "a string");
+  if (auto v = n->value_exact<std::string>())
+    out = std::move(*v);
+  else
+    wrong_type(*n, key, "a string");
 }
 
-void TableReader::choice(const char* key, std::string& out, std::initializer_list<const char*> allowed) {
+void TableReader::choice(const char* key, std::string& out,
+                         std::initializer_list<const char*> allowed) {
   const toml::node* n = take(key);
   if (n == nullptr) return;
   const auto v = n->value_exact<std::string>();
@@ -92,7 +110,9 @@ void TableReader::choice(const char* key, std::string& out, std::initializer_lis
       out = *v;
       return;
     }
-  report(n->source(), fmt::format("[{}] {}: expected one of \"{}\", got \"{}\"", where_, key, fmt::join(words, "\", \""), *v),
+  report(n->source(),
+         fmt::format("[{}] {}: expected one of \"{}\", got \"{}\"", where_, key,
+                     fmt::join(words, "\", \""), *v),
          nearest(*v, words));
 }
 
@@ -102,7 +122,8 @@ void TableReader::absolute_path(const char* key, std::string& out) {
   const auto v = n->value_exact<std::string>();
   if (!v) return wrong_type(*n, key, "a string");
   if (!v->starts_with('/') || v->find('\0') != std::string::npos)
-    return report(n->source(), fmt::format("[{}] {}: expected an absolute path, got \"{}\"", where_, key, *v));
+    return report(n->source(),
+                  fmt::format("[{}] {}: expected an absolute path, got \"{}\"", where_, key, *v));
   out = *v;
 }
 
@@ -144,7 +165,8 @@ void TableReader::finish() {
     if (known_.contains(name)) continue;
     const std::string near = nearest(name, known_);
     report(key.source(), fmt::format("[{}] unknown key \"{}\"", where_, name),
-           near.empty() ? fmt::format("valid keys: {}", fmt::join(known_, ", ")) : fmt::format("did you mean \"{}\"?", near));
+           near.empty() ? fmt::format("valid keys: {}", fmt::join(known_, ", "))
+                        : fmt::format("did you mean \"{}\"?", near));
   }
 }
 

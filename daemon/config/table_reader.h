@@ -1,12 +1,14 @@
-// TableReader: reads one TOML table key by key into typed fields, remembers which keys exist, and reports everything that
-// does not fit with its place in the file. Used only while a config is parsed.
+// TableReader: reads one TOML table key by key into typed fields, remembers which keys exist, and
+// reports everything that does not fit with its place in the file. Used only while a config is
+// parsed.
 #pragma once
+
+#include <toml++/toml.h>
 
 #include <functional>
 #include <initializer_list>
 #include <set>
 #include <string>
-#include <toml++/toml.h>
 #include <vector>
 
 #include "config/config.h"
@@ -15,7 +17,8 @@ namespace weft::config {
 
 class TableReader {
  public:
-  // `where` names the table in messages: "http", "deployment \"k3\"". Both references outlive the reader.
+  // `where` names the table in messages: "http", "deployment \"k3\"". Both references outlive the
+  // reader.
   TableReader(const toml::table& table, std::string where, std::vector<ConfigIssue>& issues)
       : table_(table), where_(std::move(where)), issues_(issues) {}
 
@@ -35,7 +38,9 @@ class TableReader {
 
   bool has(const char* key) const { return table_.contains(key); }
   void report(const toml::source_region& at, std::string message, std::string hint = {});
-  void report_here(std::string message, std::string hint = {}) { report(table_.source(), std::move(message), std::move(hint)); }
+  void report_here(std::string message, std::string hint = {}) {
+    report(table_.source(), std::move(message), std::move(hint));
+  }
   const toml::node* node(const char* key) const { return table_.get(key); }
 
  private:

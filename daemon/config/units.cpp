@@ -14,10 +14,20 @@ struct Unit {
 
 constexpr uint64_t kKi = 1024;
 constexpr Unit kSizeUnits[] = {
-    {"", 1},           {"B", 1},          {"K", kKi},           {"KiB", kKi},
-    {"KB", 1000},      {"M", kKi * kKi},  {"MiB", kKi * kKi},   {"MB", 1000'000},
-    {"G", kKi << 20},  {"GiB", kKi << 20}, {"GB", 1000'000'000}, {"T", kKi << 30},
-    {"TiB", kKi << 30}, {"TB", 1000'000'000'000},
+    {"", 1},
+    {"B", 1},
+    {"K", kKi},
+    {"KiB", kKi},
+    {"KB", 1000},
+    {"M", kKi* kKi},
+    {"MiB", kKi* kKi},
+    {"MB", 1000'000},
+    {"G", kKi << 20},
+    {"GiB", kKi << 20},
+    {"GB", 1000'000'000},
+    {"T", kKi << 30},
+    {"TiB", kKi << 30},
+    {"TB", 1000'000'000'000},
 };
 constexpr Unit kDurationUnits[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}};
 
@@ -41,13 +51,17 @@ Status check_port(std::string_view whole, std::string_view port) {
   unsigned value = 0;
   const auto [end, ec] = std::from_chars(port.data(), port.data() + port.size(), value);
   if (ec != std::errc() || end != port.data() + port.size() || value > 65535)
-    return make_error(ErrorCode::kInvalid, "listen address \"{}\": expected a port from 0 to 65535 after the last ':'", whole);
+    return make_error(ErrorCode::kInvalid,
+                      "listen address \"{}\": expected a port from 0 to 65535 after the last ':'",
+                      whole);
   return {};
 }
 
 }  // namespace
 
-std::optional<uint64_t> parse_size(std::string_view text) { return parse_with_units(text, kSizeUnits); }
+std::optional<uint64_t> parse_size(std::string_view text) {
+  return parse_with_units(text, kSizeUnits);
+}
 
 std::optional<int64_t> parse_duration_ms(std::string_view text) {
   const auto ms = parse_with_units(text, kDurationUnits);
@@ -60,17 +74,22 @@ Status check_listen_address(std::string_view text) {
   if (text.starts_with("unix:")) {
     const std::string_view path = text.substr(5);
     if (!path.starts_with('/') || path.size() > kUnixPathMax)
-      return make_error(ErrorCode::kInvalid, "listen address \"{}\": expected an absolute path of at most {} bytes after unix:",
-                        text, kUnixPathMax);
+      return make_error(
+          ErrorCode::kInvalid,
+          "listen address \"{}\": expected an absolute path of at most {} bytes after unix:", text,
+          kUnixPathMax);
     return {};
   }
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
-    return make_error(ErrorCode::kInvalid, "listen address \"{}\": expected ADDRESS:PORT, [IPV6]:PORT or unix:/PATH", text);
+    return make_error(ErrorCode::kInvalid,
+                      "listen address \"{}\": expected ADDRESS:PORT, [IPV6]:PORT or unix:/PATH",
+                      text);
   const std::string_view host = text.substr(0, colon);
   const bool bracketed = host.front() == '[' && host.back() == ']';
   if (host.find(':') != std::string_view::npos && !bracketed)
-    return make_error(ErrorCode::kInvalid, "listen address \"{}\": write IPv6 addresses in brackets, [::1]:8000", text);
+    return make_error(ErrorCode::kInvalid,
+                      "listen address \"{}\": write IPv6 addresses in brackets, [::1]:8000", text);
   return check_port(text, text.substr(colon + 1));
 }
 

@@ -10,8 +10,10 @@
 
 namespace weft::config {
 
-std::optional<uint64_t> parse_size(std::string_view text);        // bytes; K/M/G/T and KiB.. are powers of 1024, KB.. of 1000
-std::optional<int64_t> parse_duration_ms(std::string_view text);  // ms, s, m, h; a bare number is refused
+std::optional<uint64_t> parse_size(
+    std::string_view text);  // bytes; K/M/G/T and KiB.. are powers of 1024, KB.. of 1000
+std::optional<int64_t> parse_duration_ms(
+    std::string_view text);  // ms, s, m, h; a bare number is refused
 
 // "127.0.0.1:8000", "[::1]:8000", "localhost:0", "unix:/run/x.sock".
 Status check_listen_address(std::string_view text);

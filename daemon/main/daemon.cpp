@@ -20,24 +20,31 @@ constexpr uint64_t kHeartbeatMs = 1'000;
 constexpr uint64_t kWorkerGraceMs = 5'000;
 constexpr uint64_t kLingerMs = 2'000;
 constexpr uint64_t kLingerStepMs = 5;
-constexpr uint64_t kExtendUsec = 30'000'000;  // the next message comes within this time while bytes advance
+constexpr uint64_t kExtendUsec =
+    30'000'000;  // the next message comes within this time while bytes advance
 constexpr unsigned kControlSocketMode = 0660;
 
 }  // namespace
 
 const char* Daemon::name(State state) {
   switch (state) {
-    case State::kStarting: return "starting";
-    case State::kLoading: return "loading";
-    case State::kReady: return "ready";
-    case State::kDraining: return "draining";
-    case State::kStopping: return "stopping";
+    case State::kStarting:
+      return "starting";
+    case State::kLoading:
+      return "loading";
+    case State::kReady:
+      return "ready";
+    case State::kDraining:
+      return "draining";
+    case State::kStopping:
+      return "stopping";
   }
   return "unknown";
 }
 
 Daemon::~Daemon() {
-  // Servers first: their handlers point into the gateway. Replicas before the loop: they own streams and timers.
+  // Servers first: their handlers point into the gateway. Replicas before the loop: they own
+  // streams and timers.
   public_server_.reset();
   control_server_.reset();
   admin_.reset();
@@ -52,15 +59,20 @@ Status Daemon::make_models() {
     auto model = gateway::load_served_model(d);
     if (!model.ok()) return std::move(model).error().within("deployment " + d.name);
     if (!(*model)->no_text_reason.empty())
-      log_warning("deployment {}: serves requests given as token ids only: {}", d.name, (*model)->no_text_reason);
+      log_warning("deployment {}: serves requests given as token ids only: {}", d.name,
+                  (*model)->no_text_reason);
     else if (!(*model)->no_chat_reason.empty())
       log_warning("deployment {}: no chat endpoint: {}", d.name, (*model)->no_chat_reason);
     fabric::ReplicaEvents events;
     events.on_change = [this] { on_replica_change(); };
-    events.on_cancel_freed = [this](double s) { if (gateway_) gateway_->metrics().cancel_to_free(s); };
+    events.on_cancel_freed = [this](double s) {
+      if (gateway_) gateway_->metrics().cancel_to_free(s);
+    };
     replicas_.push_back(std::make_unique<fabric::Replica>(
         *loop_, *reaper_,
-        fabric::ReplicaOptions{d, worker, config_.daemon.plugin_dir, config_.daemon.trust_user_plugins}, std::move(events)));
+        fabric::ReplicaOptions{d, worker, config_.daemon.plugin_dir,
+                               config_.daemon.trust_user_plugins},
+        std::move(events)));
     (*model)->backend = replicas_.back().get();
     models.push_back(std::move(*model));
   }
@@ -95,18 +107,23 @@ Status Daemon::open_sockets() {
     stop_after_drain_ = true;
     drain(-1);
   };
-  admin_ = std::make_unique<admin::Admin>(*loop_, config_, *gateway_, std::move(replicas), std::move(actions));
+  admin_ = std::make_unique<admin::Admin>(*loop_, config_, *gateway_, std::move(replicas),
+                                          std::move(actions));
   admin_->add_routes(control_router_);
 
   if (!config_.api.key_file.empty()) {
     WEFT_ASSIGN(api_keys_, gateway::ApiKeys::load(config_.api.key_file));
   }
-  public_server_ = std::make_unique<http::Server>(*loop_, limits(), [this](http::Request request, http::Responder responder) {
-    if (api_keys_.allows(request)) return public_router_.handle(std::move(request), std::move(responder));
-    gateway_->metrics().http_request(401);
-    const api::ApiError error = api::unauthorized();
-    responder.send(error.status, {{"content-type", "application/json"}, {"www-authenticate", "Bearer"}}, api::error_json(error));
-  });
+  public_server_ = std::make_unique<http::Server>(
+      *loop_, limits(), [this](http::Request request, http::Responder responder) {
+        if (api_keys_.allows(request))
+          return public_router_.handle(std::move(request), std::move(responder));
+        gateway_->metrics().http_request(401);
+        const api::ApiError error = api::unauthorized();
+        responder.send(error.status,
+                       {{"content-type", "application/json"}, {"www-authenticate", "Bearer"}},
+                       api::error_json(error));
+      });
   control_server_ = std::make_unique<http::Server>(*loop_, limits(), control_router_.handler());
   bool control_inherited = false;
   bool public_inherited = false;
@@ -123,7 +140,8 @@ Status Daemon::open_sockets() {
       log_notice("listening on {}", *bound);
     }
   if (!control_inherited) {
-    auto bound = control_server_->listen("unix:" + config_.daemon.socket, {.unix_mode = kControlSocketMode});
+    auto bound =
+        control_server_->listen("unix:" + config_.daemon.socket, {.unix_mode = kControlSocketMode});
     if (!bound.ok()) return std::move(bound).error().within("control socket");
   }
   return {};
@@ -142,7 +160,8 @@ Status Daemon::start() {
   drain_timer_ = std::make_unique<Timer>(*loop_);
   heartbeat_ = std::make_unique<Timer>(*loop_);
   uint64_t beat = kHeartbeatMs;
-  if (notifier_.watchdog_interval_us() > 0) beat = std::clamp<uint64_t>(notifier_.watchdog_interval_us() / 4000, 50, kHeartbeatMs);
+  if (notifier_.watchdog_interval_us() > 0)
+    beat = std::clamp<uint64_t>(notifier_.watchdog_interval_us() / 4000, 50, kHeartbeatMs);
   heartbeat_->repeat(beat, [this] { feed_watchdog(); });
   for (const auto& replica : replicas_) replica->start();
   update_state();
@@ -157,29 +176,35 @@ int Daemon::run() {
 void Daemon::on_replica_change() {
   report_progress();
   update_state();
-  const bool hopeless = !replicas_.empty() && std::all_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
-    return r->info().state == ReplicaState::kFailed;
-  });
-  // A start that systemd waits for must fail at once and for good: its timeout would restart weftd again and again.
+  const bool hopeless =
+      !replicas_.empty() && std::all_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
+        return r->info().state == ReplicaState::kFailed;
+      });
+  // A start that systemd waits for must fail at once and for good: its timeout would restart weftd
+  // again and again.
   const bool leave = direct_ || (notifier_.enabled() && !announced_ready_);
   if (!leave || !hopeless || exit_status_ != 0) return;
-  log_error("{}: leaving", replicas_.size() == 1 ? "the only model can never serve" : "no model can ever serve");
+  log_error("{}: leaving",
+            replicas_.size() == 1 ? "the only model can never serve" : "no model can ever serve");
   exit_status_ = kExitConfig;
   loop_->stop();
 }
 
 void Daemon::update_state() {
   if (state_ == State::kDraining || state_ == State::kStopping || gateway_ == nullptr) return;
-  const bool all_ready = std::all_of(replicas_.begin(), replicas_.end(),
-                                     [](const auto& r) { return r->info().state == ReplicaState::kReady; });
+  const bool all_ready = std::all_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
+    return r->info().state == ReplicaState::kReady;
+  });
   state_ = all_ready ? State::kReady : State::kLoading;
   // A model that can never serve does not keep the others waiting: STATUS= names it.
   const auto settled = [](const auto& r) {
     return r->info().state == ReplicaState::kReady || r->info().state == ReplicaState::kFailed;
   };
-  const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
-                                      [](const auto& r) { return r->info().state == ReplicaState::kReady; });
-  const bool ready = all_ready || (some_ready && std::all_of(replicas_.begin(), replicas_.end(), settled));
+  const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
+    return r->info().state == ReplicaState::kReady;
+  });
+  const bool ready =
+      all_ready || (some_ready && std::all_of(replicas_.begin(), replicas_.end(), settled));
   if (ready && !announced_ready_) {
     announced_ready_ = true;
     log_notice("{}", all_ready ? "ready" : "ready, but not every model can serve");
@@ -187,7 +212,8 @@ void Daemon::update_state() {
   }
 }
 
-// STATUS= for people; EXTEND_TIMEOUT_USEC only while bytes advance, so that a stuck load is not kept alive.
+// STATUS= for people; EXTEND_TIMEOUT_USEC only while bytes advance, so that a stuck load is not
+// kept alive.
 void Daemon::report_progress() {
   uint64_t done = 0, total = 0;
   std::string worst;
@@ -198,7 +224,8 @@ void Daemon::report_progress() {
     if (info.state == ReplicaState::kReady) continue;
     worst = fmt::format("{}: {}", info.deployment, gateway::to_string(info.state));
     if (info.state == ReplicaState::kLoading && info.progress.bytes_total() > 0)
-      worst += fmt::format(", {} {}%", info.progress.phase(), info.progress.bytes_done() * 100 / info.progress.bytes_total());
+      worst += fmt::format(", {} {}%", info.progress.phase(),
+                           info.progress.bytes_done() * 100 / info.progress.bytes_total());
     if (!info.reason.empty()) worst += ": " + info.reason;
   }
   notifier_.status(worst.empty() ? fmt::format("serving {} model(s)", replicas_.size()) : worst);
@@ -207,8 +234,9 @@ void Daemon::report_progress() {
 }
 
 void Daemon::feed_watchdog() {
-  // This timer running is the loop's progress. Workers without progress are killed by their replicas; while one is
-  // stuck beyond that, the service as a whole is not well and systemd may restart it.
+  // This timer running is the loop's progress. Workers without progress are killed by their
+  // replicas; while one is stuck beyond that, the service as a whole is not well and systemd may
+  // restart it.
   const bool moving = std::all_of(replicas_.begin(), replicas_.end(), [](const auto& r) {
     return r->info().state != ReplicaState::kReady || r->making_progress();
   });
@@ -242,7 +270,8 @@ void Daemon::drain(int64_t deadline_ms) {
   gateway_->begin_drain();
   if (gateway_->in_flight() == 0) return finish_drain();
   drain_timer_->start(static_cast<uint64_t>(deadline_ms), [this] {
-    gateway_->abort_all(api::unavailable("weftd is shutting down: the drain deadline has passed"), "shutdown");
+    gateway_->abort_all(api::unavailable("weftd is shutting down: the drain deadline has passed"),
+                        "shutdown");
     finish_drain();
   });
 }

@@ -1,5 +1,5 @@
-// Daemon: weftd put together: loop, replicas, gateway, HTTP servers, control socket, systemd. Owns everything; one per process,
-// main thread.
+// Daemon: weftd put together: loop, replicas, gateway, HTTP servers, control socket, systemd. Owns
+// everything; one per process, main thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ namespace weft {
 
 class Daemon {
  public:
-  // `direct`: there is one model and nothing else to do, so a model that can never serve ends the daemon.
+  // `direct`: there is one model and nothing else to do, so a model that can never serve ends the
+  // daemon.
   Daemon(config::Config config, bool direct) : config_(std::move(config)), direct_(direct) {}
   ~Daemon();
 

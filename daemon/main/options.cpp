@@ -1,11 +1,10 @@
 #include "main/options.h"
 
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -36,25 +35,28 @@ OptionsOutcome refuse(int code, std::string text) {
 
 std::string read_file(const std::string& path, std::string* error) {
   std::string text;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             std::fclose);
   char buffer[64 << 10];
   size_t n = 0;
   while (file != nullptr && (n = std::fread(buffer, 1, sizeof(buffer), file.get())) > 0) {
     text.append(buffer, n);
     if (text.size() > config::kConfigBytesMax) {
-      *error = fmt::format("{} is larger than {} bytes: is it a configuration file?", path, config::kConfigBytesMax);
+      *error = fmt::format("{} is larger than {} bytes: is it a configuration file?", path,
+                           config::kConfigBytesMax);
       return {};
     }
   }
   if (file == nullptr || std::ferror(file.get()) != 0)
-    *error = fmt::format("cannot read {}: {} (give the right path with --config)", path, std::strerror(errno));
+    *error = fmt::format("cannot read {}: {} (give the right path with --config)", path,
+                         std::strerror(errno));
   return text;
 }
 
 // Plugins beside the binary are as trustworthy as the binary itself when the same user owns both.
 bool owns_binary_dir() {
   std::error_code ec;
-  struct stat st{};
+  struct stat st {};
   return stat(executable_dir().c_str(), &st) == 0 && st.st_uid == geteuid();
 }
 
@@ -81,14 +83,17 @@ std::string apply_flags(const Flags& f, Options& o) {
   if (!f.listen.empty()) c.daemon.listen = f.listen;
   for (const std::string& address : c.daemon.listen)
     if (const Status s = config::check_listen_address(address); !s.ok()) return s.error().message;
-  if (!f.socket.empty()) c.daemon.socket = std::filesystem::absolute(f.socket).string();
-  else if (o.config_path.empty()) c.daemon.socket = writable_control_socket();
+  if (!f.socket.empty())
+    c.daemon.socket = std::filesystem::absolute(f.socket).string();
+  else if (o.config_path.empty())
+    c.daemon.socket = writable_control_socket();
   if (!f.plugin_dir.empty()) c.daemon.plugin_dir = std::filesystem::absolute(f.plugin_dir).string();
   if (!f.api_key_file.empty()) c.api.key_file = std::filesystem::absolute(f.api_key_file).string();
   if (!f.log_level.empty()) c.daemon.log_level = f.log_level;
   if (f.trust_user_plugins) c.daemon.trust_user_plugins = true;
   if (c.daemon.plugin_dir.empty()) {
-    c.daemon.plugin_dir = (std::filesystem::path(executable_dir()).parent_path() / "lib/weft/plugins").string();
+    c.daemon.plugin_dir =
+        (std::filesystem::path(executable_dir()).parent_path() / "lib/weft/plugins").string();
     if (owns_binary_dir()) c.daemon.trust_user_plugins = true;
   }
   return {};
@@ -96,23 +101,38 @@ std::string apply_flags(const Flags& f, Options& o) {
 
 void declare(CLI::App& app, Flags& f) {
   auto* config = app.add_option("-c,--config", f.config, "Configuration file (TOML)");
-  auto* model = app.add_option("-m,--model", f.model, "Serve this checkpoint directory, without a configuration file");
+  auto* model = app.add_option("-m,--model", f.model,
+                               "Serve this checkpoint directory, without a configuration file");
   config->excludes(model);
-  app.add_option("-l,--listen", f.listen, "ADDRESS:PORT, [IPV6]:PORT or unix:/PATH; may be repeated (default 127.0.0.1:8000)");
+  app.add_option(
+      "-l,--listen", f.listen,
+      "ADDRESS:PORT, [IPV6]:PORT or unix:/PATH; may be repeated (default 127.0.0.1:8000)");
   app.add_option("--socket", f.socket, "Control socket for weftctl");
-  app.add_option("--name", f.name, "Model name for clients (default: the directory's name)")->needs(model);
-  app.add_option("--threads", f.threads, "Kernel threads (default: all cores)")->needs(model)->check(CLI::Range(0, 4096));
-  app.add_option("--max-sequences", f.max_sequences, "Sequences in one batch")->needs(model)->check(CLI::Range(1, 4096));
-  app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of one step")->needs(model)->check(CLI::Range(1, 1 << 20));
-  app.add_option("--max-context", f.max_context, "Longest prompt plus output, in tokens")->needs(model)->check(CLI::Range(1, 1 << 24));
+  app.add_option("--name", f.name, "Model name for clients (default: the directory's name)")
+      ->needs(model);
+  app.add_option("--threads", f.threads, "Kernel threads (default: all cores)")
+      ->needs(model)
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--max-sequences", f.max_sequences, "Sequences in one batch")
+      ->needs(model)
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--max-batch-tokens", f.max_batch_tokens, "Rows of one step")
+      ->needs(model)
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-context", f.max_context, "Longest prompt plus output, in tokens")
+      ->needs(model)
+      ->check(CLI::Range(1, 1 << 24));
   app.add_option("--memory", f.memory, "Memory for caches, such as 8GiB")->needs(model);
   app.add_option("--isa-max", f.isa_max, "Highest instruction set for kernels")
-      ->needs(model)->check(CLI::IsMember({"ref", "avx2", "avx512"}));
-  app.add_option("--plugin-dir", f.plugin_dir, "Plugin directory (default: ../lib/weft/plugins beside the program)");
+      ->needs(model)
+      ->check(CLI::IsMember({"ref", "avx2", "avx512"}));
+  app.add_option("--plugin-dir", f.plugin_dir,
+                 "Plugin directory (default: ../lib/weft/plugins beside the program)");
   app.add_option("--api-key-file", f.api_key_file, "Ask clients for one of the keys in this file");
   app.add_option("--log-level", f.log_level, "error, warning, notice, info or debug")
       ->check(CLI::IsMember({"error", "warning", "notice", "info", "debug"}));
-  app.add_flag("--trust-user-plugins", f.trust_user_plugins, "Development: also load plugins owned by the current user");
+  app.add_flag("--trust-user-plugins", f.trust_user_plugins,
+               "Development: also load plugins owned by the current user");
   app.add_flag("--check", f.check, "Check the configuration and leave");
   app.set_version_flag("--version", std::string("weftd ") + WEFT_VERSION);
 }
@@ -131,7 +151,8 @@ OptionsOutcome parse_options(int argc, const char* const* argv) {
     return refuse(code == 0 ? kExitOk : kExitUsage, out.str() + err.str());
   }
   if (f.config.empty() && f.model.empty())
-    return refuse(kExitUsage, "weftd: nothing to serve: give --model DIR or --config FILE (see --help)\n");
+    return refuse(kExitUsage,
+                  "weftd: nothing to serve: give --model DIR or --config FILE (see --help)\n");
   OptionsOutcome out;
   Options& o = out.options;
   o.check_only = f.check;
@@ -143,13 +164,16 @@ OptionsOutcome parse_options(int argc, const char* const* argv) {
     config::ParsedConfig parsed = config::parse_config(text);
     if (!parsed.ok()) {
       std::string all;
-      for (const config::ConfigIssue& issue : parsed.issues) all += issue.to_string(f.config) + "\n";
+      for (const config::ConfigIssue& issue : parsed.issues)
+        all += issue.to_string(f.config) + "\n";
       return refuse(kExitConfig, all);
     }
     o.config = std::move(parsed.config);
   }
-  if (const std::string problem = apply_flags(f, o); !problem.empty()) return refuse(kExitUsage, "weftd: " + problem + "\n");
-  if (f.check) return refuse(kExitOk, fmt::format("{}: ok\n", f.config.empty() ? "command line" : f.config));
+  if (const std::string problem = apply_flags(f, o); !problem.empty())
+    return refuse(kExitUsage, "weftd: " + problem + "\n");
+  if (f.check)
+    return refuse(kExitOk, fmt::format("{}: ok\n", f.config.empty() ? "command line" : f.config));
   out.run = true;
   return out;
 }

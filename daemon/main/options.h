@@ -20,7 +20,7 @@ struct Options {
 };
 
 struct OptionsOutcome {
-  bool run = false;   // false: print `text` and leave with exit_code
+  bool run = false;  // false: print `text` and leave with exit_code
   int exit_code = kExitOk;
   std::string text;
   Options options;

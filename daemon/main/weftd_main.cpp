@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
   weft::Daemon daemon(std::move(outcome.options.config), direct);
   if (const weft::Status started = daemon.start(); !started.ok()) {
     weft::log_error("{}", started.error().message);
-    const bool configuration = started.error().code == weft::ErrorCode::kInvalid || started.error().code == weft::ErrorCode::kNotFound;
+    const bool configuration = started.error().code == weft::ErrorCode::kInvalid ||
+                               started.error().code == weft::ErrorCode::kNotFound;
     return configuration ? weft::kExitConfig : weft::kExitFailure;
   }
   return daemon.run();

@@ -1,7 +1,8 @@
 // Notifier: what weftd tells systemd (or nobody, when NOTIFY_SOCKET is unset). Loop thread.
 //
-// READY=1 waits until every deployment serves or can never serve; EXTEND_TIMEOUT_USEC is sent only while bytes actually
-// advance, so a stuck load still runs into systemd's start timeout. The watchdog is fed by progress, never by a bare timer.
+// READY=1 waits until every deployment serves or can never serve; EXTEND_TIMEOUT_USEC is sent only
+// while bytes actually advance, so a stuck load still runs into systemd's start timeout. The
+// watchdog is fed by progress, never by a bare timer.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class Notifier {
   std::string last_status_;
 };
 
-// Listening sockets passed by systemd (socket activation), close-on-exec, in order. Empty without activation.
+// Listening sockets passed by systemd (socket activation), close-on-exec, in order. Empty without
+// activation.
 struct InheritedSocket {
   UniqueFd fd;
   std::string name;  // FileDescriptorName= of the socket unit

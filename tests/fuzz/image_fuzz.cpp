@@ -12,7 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ImageConfig config;
   config.in_patch_limit = 16;
   const ImageSize s = plan_size(pixels->width, pixels->height, config);
-  const Pixels p = pad(composite_on_chessboard(resize_bicubic(*pixels, s.new_width, s.new_height)), s.pad_right, s.pad_bottom);
-  if (cut_patches(p, config).size() != static_cast<size_t>(s.grid_h * s.grid_w * 3 * 14 * 14)) __builtin_trap();
+  const Pixels p = pad(composite_on_chessboard(resize_bicubic(*pixels, s.new_width, s.new_height)),
+                       s.pad_right, s.pad_bottom);
+  if (cut_patches(p, config).size() != static_cast<size_t>(s.grid_h * s.grid_w * 3 * 14 * 14))
+    __builtin_trap();
   return 0;
 }

@@ -1,5 +1,5 @@
-// Encoded image bytes -> pixels. The format is recognised by content. Sizes are checked before anything is allocated, so a
-// small file cannot claim a huge picture. Pure functions; any thread.
+// Encoded image bytes -> pixels. The format is recognised by content. Sizes are checked before
+// anything is allocated, so a small file cannot claim a huge picture. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace weft::text {
 
-// PNG, JPEG or WebP. Gray becomes RGB, 16 bits become 8 (high byte), palettes expand; alpha is kept.
+// PNG, JPEG or WebP. Gray becomes RGB, 16 bits become 8 (high byte), palettes expand; alpha is
+// kept.
 Result<Pixels> decode_image(std::string_view bytes, int64_t pixels_max);
 
 // The three decoders, for tests and fuzzing.

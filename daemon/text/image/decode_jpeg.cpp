@@ -1,7 +1,7 @@
+#include <jpeglib.h>
+
 #include <csetjmp>
 #include <cstdio>
-
-#include <jpeglib.h>
 
 #include "text/image/decode.h"
 
@@ -79,15 +79,17 @@ Result<Pixels> decode_jpeg(std::string_view bytes, int64_t pixels_max) {
   r.info.client_data = &r;
   r.errors.error_exit = on_error;
   r.errors.output_message = on_message;
-  if (!start(r, bytes)) return make_error(ErrorCode::kInvalid, "the JPEG image cannot be read: {}", r.message);
+  if (!start(r, bytes))
+    return make_error(ErrorCode::kInvalid, "the JPEG image cannot be read: {}", r.message);
   r.pixels.width = r.info.output_width;
   r.pixels.height = r.info.output_height;
   if (r.pixels.width * r.pixels.height > pixels_max)
-    return make_error(ErrorCode::kInvalid, "the image has {}x{} pixels, at most {} are taken", r.pixels.width, r.pixels.height,
-                      pixels_max);
+    return make_error(ErrorCode::kInvalid, "the image has {}x{} pixels, at most {} are taken",
+                      r.pixels.width, r.pixels.height, pixels_max);
   r.pixels.data.resize(static_cast<size_t>(r.pixels.width * r.pixels.height * 3));
   r.row.resize(static_cast<size_t>(r.pixels.width) * 4);
-  if (!read(r)) return make_error(ErrorCode::kInvalid, "the JPEG image cannot be read: {}", r.message);
+  if (!read(r))
+    return make_error(ErrorCode::kInvalid, "the JPEG image cannot be read: {}", r.message);
   return std::move(r.pixels);
 }
 

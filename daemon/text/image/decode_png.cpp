@@ -12,7 +12,8 @@ struct Source {
   size_t at = 0;
 };
 
-// libpng reports errors with longjmp. Everything that the jump may skip lives in this struct, outside the jumping function.
+// libpng reports errors with longjmp. Everything that the jump may skip lives in this struct,
+// outside the jumping function.
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -67,19 +68,23 @@ Result<Pixels> decode_png(std::string_view bytes, int64_t pixels_max) {
   r.info = r.png == nullptr ? nullptr : png_create_info_struct(r.png);
   if (r.info == nullptr) return make_error(ErrorCode::kInternal, "libpng could not start");
   png_set_user_limits(r.png, 1u << 20, 1u << 20);
-  if (!read_header(r)) return make_error(ErrorCode::kInvalid, "the PNG image cannot be read: {}", r.message);
+  if (!read_header(r))
+    return make_error(ErrorCode::kInvalid, "the PNG image cannot be read: {}", r.message);
   r.pixels.width = png_get_image_width(r.png, r.info);
   r.pixels.height = png_get_image_height(r.png, r.info);
   r.pixels.channels = png_get_channels(r.png, r.info);
   if (r.pixels.width * r.pixels.height > pixels_max)
-    return make_error(ErrorCode::kInvalid, "the image has {}x{} pixels, at most {} are taken", r.pixels.width, r.pixels.height,
-                      pixels_max);
+    return make_error(ErrorCode::kInvalid, "the image has {}x{} pixels, at most {} are taken",
+                      r.pixels.width, r.pixels.height, pixels_max);
   if (r.pixels.channels != 3 && r.pixels.channels != 4)
-    return make_error(ErrorCode::kInvalid, "the PNG image has {} channels, expected RGB or RGBA", r.pixels.channels);
+    return make_error(ErrorCode::kInvalid, "the PNG image has {} channels, expected RGB or RGBA",
+                      r.pixels.channels);
   const auto stride = static_cast<size_t>(r.pixels.width * r.pixels.channels);
   r.pixels.data.resize(stride * static_cast<size_t>(r.pixels.height));
-  for (size_t y = 0; y < static_cast<size_t>(r.pixels.height); ++y) r.rows.push_back(r.pixels.data.data() + y * stride);
-  if (!read_rows(r)) return make_error(ErrorCode::kInvalid, "the PNG image cannot be read: {}", r.message);
+  for (size_t y = 0; y < static_cast<size_t>(r.pixels.height); ++y)
+    r.rows.push_back(r.pixels.data.data() + y * stride);
+  if (!read_rows(r))
+    return make_error(ErrorCode::kInvalid, "the PNG image cannot be read: {}", r.message);
   return std::move(r.pixels);
 }
 

@@ -18,7 +18,9 @@ Status read_int(const JsonValue& object, const char* key, int64_t low, int64_t h
   if (v == nullptr || v->is_null()) return {};
   const auto number = v->as_int();
   if (!number || *number < low || *number > high)
-    return make_error(ErrorCode::kInvalid, "preprocessor_config.json: {}: expected an integer from {} to {}", key, low, high);
+    return make_error(ErrorCode::kInvalid,
+                      "preprocessor_config.json: {}: expected an integer from {} to {}", key, low,
+                      high);
   *out = *number;
   return {};
 }
@@ -27,11 +29,13 @@ Status read_triple(const JsonValue& object, const char* key, bool positive, floa
   const JsonValue* v = object.find(key);
   if (v == nullptr || v->is_null()) return {};
   if (!v->is_array() || v->items().size() != 3)
-    return make_error(ErrorCode::kInvalid, "preprocessor_config.json: {}: expected three numbers", key);
+    return make_error(ErrorCode::kInvalid, "preprocessor_config.json: {}: expected three numbers",
+                      key);
   for (size_t i = 0; i < 3; ++i) {
     const auto number = v->items()[i].as_double();
     if (!number || (positive && *number <= 0))
-      return make_error(ErrorCode::kInvalid, "preprocessor_config.json: {}[{}]: expected a {}number", key, i,
+      return make_error(ErrorCode::kInvalid,
+                        "preprocessor_config.json: {}[{}]: expected a {}number", key, i,
                         positive ? "positive " : "");
     out[i] = static_cast<float>(*number);
   }
@@ -43,7 +47,9 @@ Status read_triple(const JsonValue& object, const char* key, bool positive, floa
 Result<ImageConfig> load_image_config(const std::filesystem::path& model_dir) {
   const auto path = model_dir / "preprocessor_config.json";
   std::ifstream in(path, std::ios::binary);
-  if (!in) return make_error(ErrorCode::kNotFound, "no preprocessor_config.json in {}", model_dir.string());
+  if (!in)
+    return make_error(ErrorCode::kNotFound, "no preprocessor_config.json in {}",
+                      model_dir.string());
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   auto json = parse_json(text, {.depth_max = 32, .bytes_max = kConfigBytesMax});
   if (!json.ok()) return std::move(json).error().within(path.string());
@@ -61,7 +67,9 @@ Result<ImageConfig> load_image_config(const std::filesystem::path& model_dir) {
 
 Result<ImageInput> image_from_data_url(std::string_view url, const ImageConfig& config) {
   const auto payload = api::data_url_payload(url);
-  if (!payload) return make_error(ErrorCode::kInvalid, "expected a data URL of the form data:image/png;base64,...");
+  if (!payload)
+    return make_error(ErrorCode::kInvalid,
+                      "expected a data URL of the form data:image/png;base64,...");
   WEFT_ASSIGN(const std::string bytes, decode_base64(*payload, config.bytes_max));
   WEFT_ASSIGN(Pixels pixels, decode_image(bytes, config.pixels_max));
   const ImageSize size = plan_size(pixels.width, pixels.height, config);

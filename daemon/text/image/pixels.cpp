@@ -10,7 +10,8 @@ namespace weft::text {
 ImageSize plan_size(int64_t width, int64_t height, const ImageConfig& c) {
   const int64_t p = c.patch_size, unit = p * c.merge, side = p * c.patch_limit_on_one_side;
   const auto w = static_cast<double>(width), h = static_cast<double>(height);
-  const auto patches = static_cast<double>(std::max<int64_t>(1, width / p) * std::max<int64_t>(1, height / p));
+  const auto patches =
+      static_cast<double>(std::max<int64_t>(1, width / p) * std::max<int64_t>(1, height / p));
   const double scale = std::min({1.0, std::sqrt(static_cast<double>(c.in_patch_limit) / patches),
                                  static_cast<double>(side) / w, static_cast<double>(side) / h});
   ImageSize s;
@@ -76,7 +77,8 @@ Pixels horizontal_pass(const Pixels& in, int64_t width) {
         int64_t sum = int64_t{1} << (kFixedBits - 1);
         for (size_t i = 0; i < t.weight.size(); ++i)
           sum += int64_t{t.weight[i]} *
-                 in.data[static_cast<size_t>((y * in.width + t.lo + static_cast<int64_t>(i)) * in.channels + c)];
+                 in.data[static_cast<size_t>(
+                     (y * in.width + t.lo + static_cast<int64_t>(i)) * in.channels + c)];
         out.data[static_cast<size_t>((y * width + x) * in.channels + c)] = clip(sum);
       }
     }
@@ -93,7 +95,8 @@ Pixels vertical_pass(const Pixels& in, int64_t height) {
     for (int64_t x = 0; x < row; ++x) {
       int64_t sum = int64_t{1} << (kFixedBits - 1);
       for (size_t i = 0; i < t.weight.size(); ++i)
-        sum += int64_t{t.weight[i]} * in.data[static_cast<size_t>((t.lo + static_cast<int64_t>(i)) * row + x)];
+        sum += int64_t{t.weight[i]} *
+               in.data[static_cast<size_t>((t.lo + static_cast<int64_t>(i)) * row + x)];
       out.data[static_cast<size_t>(y * row + x)] = clip(sum);
     }
   }
@@ -114,7 +117,8 @@ void unpremultiply(Pixels& p) {
   for (size_t i = 0; i < p.data.size(); i += 4) {
     const uint32_t alpha = p.data[i + 3];
     if (alpha == 0 || alpha == 255) continue;
-    for (size_t c = 0; c < 3; ++c) p.data[i + c] = static_cast<uint8_t>(std::min(255u, 255u * p.data[i + c] / alpha));
+    for (size_t c = 0; c < 3; ++c)
+      p.data[i + c] = static_cast<uint8_t>(std::min(255u, 255u * p.data[i + c] / alpha));
   }
 }
 
@@ -157,7 +161,8 @@ Pixels pad(const Pixels& rgb, int64_t pad_right, int64_t pad_bottom) {
   Pixels out{rgb.width + pad_right, rgb.height + pad_bottom, 3, {}};
   out.data.resize(static_cast<size_t>(out.width * out.height * 3));
   for (int64_t y = 0; y < rgb.height; ++y)
-    std::copy_n(rgb.data.begin() + y * rgb.width * 3, rgb.width * 3, out.data.begin() + y * out.width * 3);
+    std::copy_n(rgb.data.begin() + y * rgb.width * 3, rgb.width * 3,
+                out.data.begin() + y * out.width * 3);
   return out;
 }
 
@@ -171,7 +176,8 @@ std::vector<float> cut_patches(const Pixels& rgb, const ImageConfig& config) {
   const int64_t p = config.patch_size, grid_w = rgb.width / p, grid_h = rgb.height / p;
   float table[3][256];
   for (size_t c = 0; c < 3; ++c)
-    for (size_t v = 0; v < 256; ++v) table[c][v] = normalise(static_cast<uint8_t>(v), config.mean[c], config.std[c]);
+    for (size_t v = 0; v < 256; ++v)
+      table[c][v] = normalise(static_cast<uint8_t>(v), config.mean[c], config.std[c]);
   std::vector<float> out(static_cast<size_t>(grid_h * grid_w * 3 * p * p));
   size_t at = 0;
   for (int64_t gy = 0; gy < grid_h; ++gy)
@@ -179,7 +185,9 @@ std::vector<float> cut_patches(const Pixels& rgb, const ImageConfig& config) {
       for (size_t c = 0; c < 3; ++c)
         for (int64_t y = 0; y < p; ++y)
           for (int64_t x = 0; x < p; ++x)
-            out[at++] = table[c][rgb.data[static_cast<size_t>(((gy * p + y) * rgb.width + gx * p + x) * 3) + c]];
+            out[at++] =
+                table[c][rgb.data[static_cast<size_t>(((gy * p + y) * rgb.width + gx * p + x) * 3) +
+                                  c]];
   return out;
 }
 

@@ -1,5 +1,6 @@
-// Pixel buffers and the arithmetic between a decoded image and the patches of the vision tower. All of it is defined to the
-// bit by the model's reference processing, so the order of operations here is not free. Pure functions.
+// Pixel buffers and the arithmetic between a decoded image and the patches of the vision tower. All
+// of it is defined to the bit by the model's reference processing, so the order of operations here
+// is not free. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ ImageSize plan_size(int64_t width, int64_t height, const ImageConfig& config);
 // Antialiased bicubic (a = -0.5), two passes through 8 bits, alpha premultiplied.
 Pixels resize_bicubic(const Pixels& source, int64_t width, int64_t height);
 
-// RGBA over a chessboard of 8-pixel squares, white at the top left, gray 180. RGB is returned as it is.
+// RGBA over a chessboard of 8-pixel squares, white at the top left, gray 180. RGB is returned as it
+// is.
 Pixels composite_on_chessboard(Pixels source);
 
 // Zero bytes to the right and below.

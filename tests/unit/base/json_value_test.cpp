@@ -17,12 +17,16 @@ TEST_CASE("json strings: escapes, surrogate pairs, lone surrogates") {
   CHECK(v->items()[1].as_string() == "\xF0\x9F\x98\x80");
   CHECK(v->items()[2].as_string() == "\xEF\xBF\xBDx");
   CHECK(v->items()[3].as_string() == "\xEF\xBF\xBD");
-  CHECK(v->items()[4].as_string() == "\xEF\xBF\xBD" "A");
+  CHECK(v->items()[4].as_string() ==
+        "\xEF\xBF\xBD"
+        "A");
 }
 
 TEST_CASE("json refuses what RFC 8259 refuses, with a position") {
-  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,}", "01", "1.", "+1", "NaN", "'a'", "\"\x01\"", "[1] 2", "\"\\x\"",
-                          "\"\xff\"", "tru", "{1:2}", "\"\\u12\"", "\"\\u12g4\"", "-", "1e", "[1 2]"}) {
+  for (const char* bad :
+       {"",      "{",         "[1,]",        "{\"a\":1,}", "01",      "1.",       "+1",
+        "NaN",   "'a'",       "\"\x01\"",    "[1] 2",      "\"\\x\"", "\"\xff\"", "tru",
+        "{1:2}", "\"\\u12\"", "\"\\u12g4\"", "-",          "1e",      "[1 2]"}) {
     CAPTURE(bad);
     auto v = parse_json(bad);
     REQUIRE(!v.ok());

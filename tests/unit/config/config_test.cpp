@@ -49,20 +49,27 @@ params = { kda_chunk = 64, exact = true }
 TEST_CASE("unknown keys are errors with line, column and the nearest key") {
   CHECK(only_issue("[http]\n  body_mx = 1\n") ==
         "weft.toml:2:3: [http] unknown key \"body_mx\" (did you mean \"body_max\"?)");
-  CHECK(only_issue("[deamon]\n") == "weft.toml:1:2: [top level] unknown key \"deamon\" (did you mean \"daemon\"?)");
+  CHECK(only_issue("[deamon]\n") ==
+        "weft.toml:1:2: [top level] unknown key \"deamon\" (did you mean \"daemon\"?)");
   CHECK(only_issue("[http]\nzzz = 1\n").find("valid keys: body_max,") != std::string::npos);
 }
 
 TEST_CASE("bad values say what was expected and what came") {
   CHECK(only_issue("[http]\nbody_max = true\n") ==
-        "weft.toml:2:12: [http] body_max: expected a size such as \"64MiB\" or a number of bytes, got a boolean");
+        "weft.toml:2:12: [http] body_max: expected a size such as \"64MiB\" or a number of bytes, "
+        "got a boolean");
   CHECK(only_issue("[http]\nconnections_max = 0\n") ==
         "weft.toml:2:19: [http] connections_max: expected 1 to 1000000, got 0");
-  CHECK(only_issue("[http]\nidle_timeout = 5\n").find("expected a duration such as") != std::string::npos);
+  CHECK(only_issue("[http]\nidle_timeout = 5\n").find("expected a duration such as") !=
+        std::string::npos);
   CHECK(only_issue("[api]\nsampling_policy = \"honor\"\n").find("(honour)") != std::string::npos);
-  CHECK(only_issue("[daemon]\nlisten = [\"::1:8000\"]\n").find("write IPv6 addresses in brackets") != std::string::npos);
-  CHECK(only_issue("[daemon]\nsocket = \"x.sock\"\n").find("expected an absolute path") != std::string::npos);
-  CHECK(only_issue("[daemon]\nlisten = 3\n").find("expected an array of strings, got an integer") != std::string::npos);
+  CHECK(
+      only_issue("[daemon]\nlisten = [\"::1:8000\"]\n").find("write IPv6 addresses in brackets") !=
+      std::string::npos);
+  CHECK(only_issue("[daemon]\nsocket = \"x.sock\"\n").find("expected an absolute path") !=
+        std::string::npos);
+  CHECK(only_issue("[daemon]\nlisten = 3\n").find("expected an array of strings, got an integer") !=
+        std::string::npos);
   CHECK(only_issue("deployment = 3\n").find("[[deployment]] tables") != std::string::npos);
 }
 
@@ -71,11 +78,15 @@ TEST_CASE("syntax errors carry their place") {
 }
 
 TEST_CASE("all issues are reported, and deployments are checked against each other") {
-  const auto p = parse_config("[http]\na = 1\nb = 2\n[[deployment]]\nname = \"x\"\n[[deployment]]\nname = \"x\"\nmodel = \"/m\"\n");
+  const auto p = parse_config(
+      "[http]\na = 1\nb = 2\n[[deployment]]\nname = \"x\"\n[[deployment]]\nname = \"x\"\nmodel = "
+      "\"/m\"\n");
   CHECK(p.issues.size() == 5);  // a, b, missing model, name twice, served name twice
 }
 
-TEST_CASE("oversized files are refused") { CHECK(!parse_config(std::string(kConfigBytesMax + 1, '#')).ok()); }
+TEST_CASE("oversized files are refused") {
+  CHECK(!parse_config(std::string(kConfigBytesMax + 1, '#')).ok());
+}
 
 TEST_CASE("the shipped example is valid and shows every key") {
   std::ifstream in(WEFT_SOURCE_DIR "/etc/weft.toml");
@@ -84,7 +95,8 @@ TEST_CASE("the shipped example is valid and shows every key") {
   const auto p = parse_config(text);
   for (const auto& issue : p.issues) MESSAGE(issue.to_string("etc/weft.toml"));
   CHECK(p.ok());
-  // Uncommenting every commented setting must still give a valid file: the comments cannot go stale.
+  // Uncommenting every commented setting must still give a valid file: the comments cannot go
+  // stale.
   std::string all;
   size_t start = 0;
   while (start < text.size()) {

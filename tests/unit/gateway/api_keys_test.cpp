@@ -20,11 +20,15 @@ TEST_CASE("keys come one per line; comments and blank lines are skipped") {
   REQUIRE(keys.ok());
   CHECK(keys->accepts("sk-first-key"));
   CHECK(keys->accepts("sk-second-key"));
-  for (const char* wrong : {"", "sk-first-ke", "sk-first-key ", "sk-first-keysk-first-key", "# team"}) CHECK(!keys->accepts(wrong));
+  for (const char* wrong :
+       {"", "sk-first-ke", "sk-first-key ", "sk-first-keysk-first-key", "# team"})
+    CHECK(!keys->accepts(wrong));
 }
 
 TEST_CASE("bad key files name the line") {
-  CHECK(ApiKeys::parse("sk-good-key\nshort\n", "keys").error().message.starts_with("keys:2: expected a key"));
+  CHECK(ApiKeys::parse("sk-good-key\nshort\n", "keys")
+            .error()
+            .message.starts_with("keys:2: expected a key"));
   CHECK(!ApiKeys::parse("has blank inside\n", "keys").ok());
   CHECK(!ApiKeys::parse("# nothing\n", "keys").ok());
   CHECK(!ApiKeys::load("/nonexistent/keys").ok());

@@ -1,14 +1,13 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <jpeglib.h>
+#include <webp/encode.h>
 
 #include <bit>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-
-#include <fmt/format.h>
-#include <jpeglib.h>
 #include <nlohmann/json.hpp>
-#include <webp/encode.h>
 
 #include "sha256.h"
 #include "text/image/decode.h"
@@ -54,8 +53,10 @@ std::string base64(std::string_view bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size(); i += 3) {
     uint32_t v = 0;
-    for (size_t j = 0; j < 3; ++j) v = (v << 8) | (i + j < bytes.size() ? static_cast<uint8_t>(bytes[i + j]) : 0u);
-    for (size_t j = 0; j < 4; ++j) out += i + j > bytes.size() ? '=' : alphabet[(v >> (18 - 6 * j)) & 63];
+    for (size_t j = 0; j < 3; ++j)
+      v = (v << 8) | (i + j < bytes.size() ? static_cast<uint8_t>(bytes[i + j]) : 0u);
+    for (size_t j = 0; j < 4; ++j)
+      out += i + j > bytes.size() ? '=' : alphabet[(v >> (18 - 6 * j)) & 63];
   }
   return out;
 }
@@ -89,7 +90,8 @@ TEST_CASE("chessboard, compositing and normalisation") {
   const Pixels seen = composite_on_chessboard(clear);
   for (int64_t y = 0; y < clear.height; ++y)
     for (int64_t x = 0; x < clear.width; ++x) {
-      const bool white = board["rows"][static_cast<size_t>(y)].get<std::string>()[static_cast<size_t>(x)] == 'W';
+      const bool white =
+          board["rows"][static_cast<size_t>(y)].get<std::string>()[static_cast<size_t>(x)] == 'W';
       CHECK(seen.data[static_cast<size_t>((y * clear.width + x) * 3)] == (white ? 255 : 180));
     }
   for (const Json& c : vectors()["composite"]) {
@@ -101,7 +103,8 @@ TEST_CASE("chessboard, compositing and normalisation") {
     for (size_t i = 0; i < 3; ++i) CHECK(out.data[at * 3 + i] == c["rgb"][i]);
   }
   for (const Json& c : vectors()["normalize"])
-    CHECK(fmt::format("{:08x}", std::bit_cast<uint32_t>(normalise(c["byte"], 0.5f, 0.5f))) == c["bits"]);
+    CHECK(fmt::format("{:08x}", std::bit_cast<uint32_t>(normalise(c["byte"], 0.5f, 0.5f))) ==
+          c["bits"]);
 }
 
 TEST_CASE("whole pipelines") {
@@ -110,13 +113,17 @@ TEST_CASE("whole pipelines") {
     CAPTURE(c["width"].get<int>());
     Pixels p = pattern(c["width"], c["height"], c["channels"]);
     const ImageSize s = plan_size(p.width, p.height, config);
-    p = pad(composite_on_chessboard(resize_bicubic(p, s.new_width, s.new_height)), s.pad_right, s.pad_bottom);
+    p = pad(composite_on_chessboard(resize_bicubic(p, s.new_width, s.new_height)), s.pad_right,
+            s.pad_bottom);
     CHECK(sha(p.data.data(), p.data.size()) == c["padded_rgb_u8_sha256"]);
     const std::vector<float> patches = cut_patches(p, config);
     CHECK(patches.size() == c["patches"].get<size_t>() * 3 * 14 * 14);
     CHECK(sha(patches.data(), patches.size() * sizeof(float)) == c["patches_f32le_sha256"]);
     for (const Json& sample : c["samples_patch_c_y_x_value"]) {
-      const size_t at = ((sample[0].get<size_t>() * 3 + sample[1].get<size_t>()) * 14 + sample[2].get<size_t>()) * 14 + sample[3].get<size_t>();
+      const size_t at =
+          ((sample[0].get<size_t>() * 3 + sample[1].get<size_t>()) * 14 + sample[2].get<size_t>()) *
+              14 +
+          sample[3].get<size_t>();
       CHECK(patches[at] == sample[4].get<float>());
     }
   }
@@ -130,7 +137,8 @@ TEST_CASE("PNG of the demo model equals its PPM twin, through a data URL") {
     auto pixels = decode_image(png, 1 << 20);
     REQUIRE(pixels.ok());
     CHECK(pixels->channels == 3);
-    CHECK(std::string(pixels->data.begin(), pixels->data.end()) == ppm.substr(ppm.size() - pixels->data.size()));
+    CHECK(std::string(pixels->data.begin(), pixels->data.end()) ==
+          ppm.substr(ppm.size() - pixels->data.size()));
     auto config = load_image_config(WEFT_SOURCE_DIR "/models/micro-k3");
     REQUIRE(config.ok());
     auto input = image_from_data_url("data:image/png;base64," + base64(png), *config);
@@ -160,7 +168,9 @@ TEST_CASE("data URLs: what is taken and what is refused") {
   CHECK(*decode_base64("QQ==", 100) == "A");
 }
 
-TEST_CASE("JPEG and WebP decode; sizes are bounded; every truncation is an error or a picture, never a crash") {
+TEST_CASE(
+    "JPEG and WebP decode; sizes are bounded; every truncation is an error or a picture, never a "
+    "crash") {
   const Pixels p = pattern(40, 24, 3);
   jpeg_compress_struct enc{};
   jpeg_error_mgr errors{};
@@ -197,7 +207,8 @@ TEST_CASE("JPEG and WebP decode; sizes are bounded; every truncation is an error
   CHECK(lossy->width == 40);
   for (const std::string& file : {jpeg, webp, png}) {
     CHECK(!decode_image(file, 40).ok());  // fewer pixels than it has
-    for (size_t n = 0; n < file.size(); ++n) (void)decode_image(std::string_view(file).substr(0, n), 1 << 20);
+    for (size_t n = 0; n < file.size(); ++n)
+      (void)decode_image(std::string_view(file).substr(0, n), 1 << 20);
   }
   CHECK(decode_image("GIF89a", 100).error().message.find("PNG, JPEG or WebP") != std::string::npos);
 }
