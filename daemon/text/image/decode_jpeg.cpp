@@ -1,7 +1,8 @@
-#include <jpeglib.h>
-
+// clang-format off: jpeglib.h needs stdio before it
 #include <csetjmp>
 #include <cstdio>
+#include <jpeglib.h>
+// clang-format on
 
 #include "text/image/decode.h"
 

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <cstdio>  // before jpeglib.h, which needs it
 #include <jpeglib.h>
 #include <webp/encode.h>
 
