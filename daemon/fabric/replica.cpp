@@ -17,11 +17,13 @@ using gateway::ReplicaState;
 namespace {
 
 constexpr uint64_t kStallCheckMs = 250;
-constexpr uint64_t kKillGraceMs = 2'000;     // between losing the link and SIGKILL
-constexpr size_t kLinkBytesMax = 1u << 30;   // queued towards the worker
+constexpr uint64_t kKillGraceMs = 2'000;    // between losing the link and SIGKILL
+constexpr size_t kLinkBytesMax = 1u << 30;  // queued towards the worker
 
 std::string describe_exit(const ChildExit& exit) {
-  if (exit.signal != 0) return fmt::format("worker {} was killed by signal {} ({})", exit.pid, exit.signal, strsignal(exit.signal));
+  if (exit.signal != 0)
+    return fmt::format("worker {} was killed by signal {} ({})", exit.pid, exit.signal,
+                       strsignal(exit.signal));
   return fmt::format("worker {} exited with status {}", exit.pid, exit.code);
 }
 
@@ -44,8 +46,8 @@ Replica::~Replica() {
   kill_worker();
 }
 
-// pid_ is cleared in the same turn in which the process is reaped, so the number is still its own. The whole group
-// goes: a worker may have children of its own.
+// pid_ is cleared in the same turn in which the process is reaped, so the number is still its own.
+// The whole group goes: a worker may have children of its own.
 void Replica::kill_worker() {
   if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }
@@ -96,26 +98,34 @@ void Replica::on_bytes(std::string_view bytes) {
 
 void Replica::on_envelope(const wire::Envelope& e) {
   switch (e.body_case()) {
-    case wire::Envelope::kHello: return on_hello(e.hello());
+    case wire::Envelope::kHello:
+      return on_hello(e.hello());
     case wire::Envelope::kLoadProgress:
       if (stopping_) return;
-      if (e.load_progress().bytes_done() > info_.progress.bytes_done() || info_.state != ReplicaState::kLoading ||
+      if (e.load_progress().bytes_done() > info_.progress.bytes_done() ||
+          info_.state != ReplicaState::kLoading ||
           e.load_progress().phase() != info_.progress.phase())
         info_.last_progress_ms = loop_.now_ms();
       info_.progress = e.load_progress();
       return set_state(ReplicaState::kLoading);
-    case wire::Envelope::kReady: return on_ready(e.ready());
-    case wire::Envelope::kTokens: return on_token_batch(e.tokens());
-    case wire::Envelope::kStats: return on_stats(e.stats());
-    case wire::Envelope::kFault: return on_fault(e.fault());
-    default: return;  // a newer worker may say more
+    case wire::Envelope::kReady:
+      return on_ready(e.ready());
+    case wire::Envelope::kTokens:
+      return on_token_batch(e.tokens());
+    case wire::Envelope::kStats:
+      return on_stats(e.stats());
+    case wire::Envelope::kFault:
+      return on_fault(e.fault());
+    default:
+      return;  // a newer worker may say more
   }
 }
 
 void Replica::on_hello(const wire::Hello& hello) {
   if (hello.protocol() != wire::kProtocolVersion)
-    return lose(fmt::format("worker speaks protocol {}, expected {}: install weftd and weft-worker of the same version",
-                            hello.protocol(), wire::kProtocolVersion));
+    return lose(fmt::format(
+        "worker speaks protocol {}, expected {}: install weftd and weft-worker of the same version",
+        hello.protocol(), wire::kProtocolVersion));
   configure();
 }
 
@@ -150,8 +160,9 @@ void Replica::on_ready(const wire::Ready& ready) {
   if (stopping_) return;
   info_.ready = ready;
   ready_at_ms_ = info_.last_progress_ms = loop_.now_ms();
-  log_notice("deployment {}: ready after {:.1f} s, {} kernels, {} MiB of weights, context {}", info_.deployment,
-             ready.load_seconds(), ready.kernels(), ready.weight_bytes() >> 20, ready.max_context());
+  log_notice("deployment {}: ready after {:.1f} s, {} kernels, {} MiB of weights, context {}",
+             info_.deployment, ready.load_seconds(), ready.kernels(), ready.weight_bytes() >> 20,
+             ready.max_context());
   set_state(ReplicaState::kReady);
 }
 
@@ -164,7 +175,8 @@ void Replica::on_token_batch(const wire::TokenBatch& batch) {
     if (update.finish() != wire::FINISH_NONE) {
       sequences_.erase(found);
       if (sequence.cancelled_at_ms != 0 && events_.on_cancel_freed)
-        events_.on_cancel_freed(static_cast<double>(loop_.now_ms() - sequence.cancelled_at_ms) / 1000.0);
+        events_.on_cancel_freed(static_cast<double>(loop_.now_ms() - sequence.cancelled_at_ms) /
+                                1000.0);
     }
     if (sequence.listener != nullptr) sequence.listener->on_tokens(update);
     if (link_ == nullptr) return;
@@ -172,7 +184,8 @@ void Replica::on_token_batch(const wire::TokenBatch& batch) {
 }
 
 void Replica::on_stats(const wire::WorkerStats& stats) {
-  // An idle worker is well only when we have given it nothing: a request that it lost must not wait forever.
+  // An idle worker is well only when we have given it nothing: a request that it lost must not wait
+  // forever.
   const bool idle = stats.running() == 0 && stats.waiting() == 0 && sequences_.empty();
   if (stats.step() != info_.stats.step() || idle) info_.last_progress_ms = loop_.now_ms();
   info_.stats = stats;
@@ -196,10 +209,12 @@ void Replica::send(const wire::Envelope& envelope) {
 
 Result<uint64_t> Replica::submit(wire::Generate generate, gateway::GenerationListener* listener) {
   if (info_.state != ReplicaState::kReady || link_ == nullptr)
-    return make_error(ErrorCode::kUnavailable, "model {} is {}{}{}", info_.deployment, gateway::to_string(info_.state),
-                      info_.reason.empty() ? "" : ": ", info_.reason);
+    return make_error(ErrorCode::kUnavailable, "model {} is {}{}{}", info_.deployment,
+                      gateway::to_string(info_.state), info_.reason.empty() ? "" : ": ",
+                      info_.reason);
   if (link_->buffered() > kLinkBytesMax)
-    return make_error(ErrorCode::kUnavailable, "model {} is busy: {} bytes are queued towards its worker", info_.deployment,
+    return make_error(ErrorCode::kUnavailable,
+                      "model {} is busy: {} bytes are queued towards its worker", info_.deployment,
                       link_->buffered());
   const uint64_t id = next_id_++;
   generate.set_id(id);
@@ -233,7 +248,8 @@ void Replica::lose(std::string reason) {
   if (link_ == nullptr && pid_ <= 0) return;
   if (info_.reason.empty()) info_.reason = reason;
   link_.reset();
-  const Error why(ErrorCode::kUnavailable, fmt::format("the worker of model {} was lost: {}", info_.deployment, info_.reason));
+  const Error why(ErrorCode::kUnavailable, fmt::format("the worker of model {} was lost: {}",
+                                                       info_.deployment, info_.reason));
   if (!stopping_) {
     log_error("deployment {}: {}", info_.deployment, reason);
     set_state(ReplicaState::kRestarting, info_.reason);
@@ -269,11 +285,13 @@ void Replica::on_exit(const ChildExit& exit) {
   info_.worker_pid = 0;
   const std::string what = describe_exit(exit);
   if (!stopping_) {
-    info_.reason = info_.reason.empty() || info_.reason == "the worker closed its link" ? what : info_.reason;
+    info_.reason =
+        info_.reason.empty() || info_.reason == "the worker closed its link" ? what : info_.reason;
     log_error("deployment {}: {}", info_.deployment, what);
   }
   link_.reset();
-  fail_sequences(Error(ErrorCode::kUnavailable, fmt::format("the worker of model {} was lost: {}", info_.deployment, what)));
+  fail_sequences(Error(ErrorCode::kUnavailable,
+                       fmt::format("the worker of model {} was lost: {}", info_.deployment, what)));
   if (stopping_) {
     set_state(ReplicaState::kStopped);
     if (stopped_) std::exchange(stopped_, nullptr)();
@@ -286,7 +304,8 @@ void Replica::on_exit(const ChildExit& exit) {
 void Replica::schedule_restart() {
   const auto base = static_cast<uint64_t>(options_.deployment.restart_backoff_ms);
   const auto limit = static_cast<uint64_t>(options_.deployment.restart_backoff_max_ms);
-  // Only failures on the way to ready back off further: a worker that had served is wanted back at once.
+  // Only failures on the way to ready back off further: a worker that had served is wanted back at
+  // once.
   backoff_ms_ = ready_at_ms_ != 0 || backoff_ms_ == 0 ? base : std::min(backoff_ms_ * 2, limit);
   ready_at_ms_ = 0;
   ++info_.restarts;
@@ -300,7 +319,8 @@ void Replica::schedule_restart() {
 
 bool Replica::making_progress() const {
   if (info_.state == ReplicaState::kReady && sequences_.empty()) return true;
-  return loop_.now_ms() - info_.last_progress_ms < static_cast<uint64_t>(options_.deployment.stall_timeout_ms);
+  return loop_.now_ms() - info_.last_progress_ms <
+         static_cast<uint64_t>(options_.deployment.stall_timeout_ms);
 }
 
 void Replica::check_stall() {
@@ -333,8 +353,10 @@ void Replica::stop(uint64_t grace_ms, std::function<void()> done) {
 void Replica::set_state(ReplicaState state, std::string reason) {
   if (state != info_.state) info_.state_since_ms = loop_.now_ms();
   info_.state = state;
-  if (state == ReplicaState::kReady || state == ReplicaState::kLoading) info_.reason.clear();
-  else if (!reason.empty()) info_.reason = std::move(reason);
+  if (state == ReplicaState::kReady || state == ReplicaState::kLoading)
+    info_.reason.clear();
+  else if (!reason.empty())
+    info_.reason = std::move(reason);
   if (events_.on_change) events_.on_change();
 }
 

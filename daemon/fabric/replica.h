@@ -1,5 +1,6 @@
-// Replica: one worker process of a deployment, its link, and its supervision: start, watch, restart with backoff, stop.
-// Implements gateway::Backend. Loop thread only. A worker's death ends its sequences with on_lost and nothing else.
+// Replica: one worker process of a deployment, its link, and its supervision: start, watch, restart
+// with backoff, stop. Implements gateway::Backend. Loop thread only. A worker's death ends its
+// sequences with on_lost and nothing else.
 #pragma once
 
 #include <functional>
@@ -32,11 +33,13 @@ class Replica : public gateway::Backend {
  public:
   // `loop` and `reaper` outlive the replica.
   Replica(Loop& loop, ChildReaper& reaper, ReplicaOptions options, ReplicaEvents events);
-  // Kills the worker; the reaper still collects it. Listeners of running sequences hear nothing more.
+  // Kills the worker; the reaper still collects it. Listeners of running sequences hear nothing
+  // more.
   ~Replica() override;
 
   void start();
-  // Asks the worker to leave and kills it after the grace period; `done` runs once it is gone. No restart afterwards.
+  // Asks the worker to leave and kills it after the grace period; `done` runs once it is gone. No
+  // restart afterwards.
   void stop(uint64_t grace_ms, std::function<void()> done);
 
   const gateway::ReplicaInfo& info() const override { return info_; }
@@ -91,7 +94,8 @@ class Replica : public gateway::Backend {
   uint64_t backoff_ms_ = 0;
   uint64_t ready_at_ms_ = 0;
   std::function<void()> stopped_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // shared with the reaper and posted closures
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // shared with the reaper and posted closures
   Timer restart_timer_;
   Timer kill_timer_;
   Timer stall_timer_;

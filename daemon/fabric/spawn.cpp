@@ -33,8 +33,8 @@ struct SpawnSettings {
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   }
 };
 
@@ -43,13 +43,16 @@ struct SpawnSettings {
 Result<SpawnedWorker> spawn_worker(const std::string& program) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return make_error(ErrorCode::kIo, "cannot make a socket pair for a worker: {}", std::strerror(errno));
+    return make_error(ErrorCode::kIo, "cannot make a socket pair for a worker: {}",
+                      std::strerror(errno));
   UniqueFd ours(pair[0]), theirs(pair[1]);
-  // dup2 onto the same number would keep close-on-exec set on some systems: move the end out of the way first.
+  // dup2 onto the same number would keep close-on-exec set on some systems: move the end out of the
+  // way first.
   if (theirs.get() == kWorkerFd) theirs.reset(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kWorkerFd + 1));
   if (ours.get() == kWorkerFd) ours.reset(fcntl(ours.get(), F_DUPFD_CLOEXEC, kWorkerFd + 1));
   if (!ours.valid() || !theirs.valid())
-    return make_error(ErrorCode::kIo, "cannot move a descriptor for a worker: {}", std::strerror(errno));
+    return make_error(ErrorCode::kIo, "cannot move a descriptor for a worker: {}",
+                      std::strerror(errno));
 
   SpawnSettings settings;
   settings.reset_signals();
@@ -60,8 +63,9 @@ Result<SpawnedWorker> spawn_worker(const std::string& program) {
   const int rc = posix_spawn(&out.pid, program.c_str(), &settings.actions, &settings.attributes,
                              const_cast<char* const*>(argv), environ);
   if (rc != 0)
-    return make_error(ErrorCode::kIo, "cannot start worker program {}: {} (is weft-worker installed beside weftd?)", program,
-                      std::strerror(rc));
+    return make_error(ErrorCode::kIo,
+                      "cannot start worker program {}: {} (is weft-worker installed beside weftd?)",
+                      program, std::strerror(rc));
   out.link = std::move(ours);
   return out;
 }

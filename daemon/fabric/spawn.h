@@ -1,4 +1,5 @@
-// Starts a weft-worker process connected by a socket pair. Loop thread (the call takes well under a millisecond).
+// Starts a weft-worker process connected by a socket pair. Loop thread (the call takes well under a
+// millisecond).
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +16,9 @@ struct SpawnedWorker {
   UniqueFd link;  // our end
 };
 
-// Runs `program --fd 3` with its end of the pair as descriptor 3. The child has default signal handling, an empty signal mask
-// and a process group of its own, so that a Ctrl-C in the terminal reaches weftd alone and draining works.
+// Runs `program --fd 3` with its end of the pair as descriptor 3. The child has default signal
+// handling, an empty signal mask and a process group of its own, so that a Ctrl-C in the terminal
+// reaches weftd alone and draining works.
 Result<SpawnedWorker> spawn_worker(const std::string& program);
 
 }  // namespace weft::fabric

@@ -1,5 +1,5 @@
-// Backend: what the gateway needs of a model replica, whoever runs it. The fabric room implements it over a worker link;
-// tests implement it with a script. Loop thread only.
+// Backend: what the gateway needs of a model replica, whoever runs it. The fabric room implements
+// it over a worker link; tests implement it with a script. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace weft::gateway {
 
-// Receives what happens to one sequence. Exactly one call is the last: on_tokens with finish != FINISH_NONE, or on_lost.
-// After it, or after Backend::forget, the listener is never called again.
+// Receives what happens to one sequence. Exactly one call is the last: on_tokens with finish !=
+// FINISH_NONE, or on_lost. After it, or after Backend::forget, the listener is never called again.
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
@@ -35,8 +35,8 @@ struct ReplicaInfo {
   wire::WorkerStats stats;
   int64_t worker_pid = 0;
   uint64_t restarts = 0;
-  uint64_t state_since_ms = 0;       // loop clock
-  uint64_t last_progress_ms = 0;     // last time the step counter moved or the worker was idle
+  uint64_t state_since_ms = 0;    // loop clock
+  uint64_t last_progress_ms = 0;  // last time the step counter moved or the worker was idle
   uint64_t last_message_ms = 0;
 };
 
@@ -46,10 +46,11 @@ class Backend {
   virtual const ReplicaInfo& info() const = 0;
   // True when there is nothing to do or the replica moves: feeds health and the service watchdog.
   virtual bool making_progress() const = 0;
-  // Sends the sequence to the replica; `generate.id` is filled in. kUnavailable when it is not ready. Never calls the
-  // listener from inside.
+  // Sends the sequence to the replica; `generate.id` is filled in. kUnavailable when it is not
+  // ready. Never calls the listener from inside.
   virtual Result<uint64_t> submit(wire::Generate generate, GenerationListener* listener) = 0;
-  // Ends the sequence early. The listener still gets its last call (FINISH_CANCELLED once its blocks are free).
+  // Ends the sequence early. The listener still gets its last call (FINISH_CANCELLED once its
+  // blocks are free).
   virtual void cancel(uint64_t id, std::string_view reason) = 0;
   // Cancels, and drops the listener at once.
   virtual void forget(uint64_t id, std::string_view reason) = 0;

@@ -1,4 +1,5 @@
-// POST /v1/chat/completions as a Generation: the K3 output parser between tokens and deltas, OpenAI chunks or one JSON body.
+// POST /v1/chat/completions as a Generation: the K3 output parser between tokens and deltas, OpenAI
+// chunks or one JSON body.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@ namespace weft::gateway {
 
 class ChatGeneration final : public Generation {
  public:
-  ChatGeneration(GenerationContext context, http::Responder responder, PreparedChat prepared, bool promote_orphan);
+  ChatGeneration(GenerationContext context, http::Responder responder, PreparedChat prepared,
+                 bool promote_orphan);
 
  protected:
   wire::Generate build(const Choice& c) override;

@@ -8,7 +8,8 @@
 
 namespace weft::gateway {
 
-CompletionGeneration::CompletionGeneration(GenerationContext context, http::Responder responder, PreparedCompletion prepared)
+CompletionGeneration::CompletionGeneration(GenerationContext context, http::Responder responder,
+                                           PreparedCompletion prepared)
     : Generation(std::move(context), std::move(responder), prepared.request.stream.stream),
       prepared_(std::move(prepared)),
       fallback_seed_(random_seed()),
@@ -21,18 +22,18 @@ CompletionGeneration::CompletionGeneration(GenerationContext context, http::Resp
       add_choice(prompt);
       Output o;
       if (tokenizer != nullptr)
-        o.parser = std::make_unique<text::PlainParser>(*tokenizer, r.skip_special_tokens,
-                                                       text::StopOptions{r.stop, r.include_stop_in_output});
-      o.whole.prompt_ids = prompt;
+        o.parser = std::make_unique<text::PlainParser>(
+            *tokenizer, r.skip_special_tokens, text::StopOptions{r.stop, r.include_stop_in_output});
+      if (options_.return_token_ids && !streams()) o.whole.prompt_ids = prompt;
       outputs_.push_back(std::move(o));
     }
   }
 }
 
-api::CompletionWriterOptions CompletionGeneration::writer_options(const PreparedCompletion& prepared,
-                                                                  const GenerationContext& context) {
-  auto options = api::CompletionWriterOptions::from(prepared.request, *context.policy,
-                                                    {context.id, context.created, prepared.request.model});
+api::CompletionWriterOptions CompletionGeneration::writer_options(
+    const PreparedCompletion& prepared, const GenerationContext& context) {
+  auto options = api::CompletionWriterOptions::from(
+      prepared.request, *context.policy, {context.id, context.created, prepared.request.model});
   // Without a tokenizer the ids are the answer.
   if (prepared.model->tokenizer == nullptr) options.return_token_ids = true;
   return options;
@@ -45,7 +46,8 @@ wire::Generate CompletionGeneration::build(const Choice& c) {
   g.mutable_prompt()->Add(c.prompt.begin(), c.prompt.end());
   // To the engine 0 means no limit: let it make one token, which write_tokens drops.
   const uint32_t max_tokens = prompt_only() ? 1 : prepared_.max_tokens[prompt_index];
-  *g.mutable_sampling() = to_wire(r.sampling, prepared_.model->stop_ids, max_tokens, c.index % r.sampling.n, fallback_seed_);
+  *g.mutable_sampling() = to_wire(r.sampling, prepared_.model->stop_ids, max_tokens,
+                                  c.index % r.sampling.n, fallback_seed_);
   g.set_priority(r.priority);
   g.set_cache_salt(r.cache_salt);
   return g;
@@ -64,13 +66,15 @@ api::CompletionPiece CompletionGeneration::join(std::vector<api::Delta> deltas) 
   return piece;
 }
 
-// The prompt is the first piece of the output. It waits for the update that carries the prompt's log-probabilities.
+// The prompt is the first piece of the output. It waits for the update that carries the prompt's
+// log-probabilities.
 void CompletionGeneration::echo(Choice& c, const wire::SequenceTokens& update, std::string* out) {
   Output& o = output(c);
   if (!prepared_.request.echo || o.echoed) return;
   const bool wants_logprobs = options_.logprobs >= 0;
   const bool last = update.finish() != wire::FINISH_NONE;
-  if (wants_logprobs && update.prompt_logprobs_size() == 0 && update.tokens_size() == 0 && !last) return;
+  if (wants_logprobs && update.prompt_logprobs_size() == 0 && update.tokens_size() == 0 && !last)
+    return;
   o.echoed = true;
   api::CompletionPiece piece;
   const text::Tokenizer* tokenizer = prepared_.model->tokenizer.get();
@@ -79,7 +83,8 @@ void CompletionGeneration::echo(Choice& c, const wire::SequenceTokens& update, s
   emit(c, std::move(piece), out);
 }
 
-bool CompletionGeneration::write_tokens(Choice& c, const wire::SequenceTokens& update, std::string* out) {
+bool CompletionGeneration::write_tokens(Choice& c, const wire::SequenceTokens& update,
+                                        std::string* out) {
   Output& o = output(c);
   echo(c, update, out);
   if (update.tokens_size() == 0 || prompt_only()) return false;
@@ -88,8 +93,10 @@ bool CompletionGeneration::write_tokens(Choice& c, const wire::SequenceTokens& u
   std::vector<api::TokenLogprob> logprobs;
   if (options_.logprobs >= 0) logprobs = token_logprobs(update, prepared_.model->tokenizer.get());
   api::CompletionPiece piece;
-  if (o.parser != nullptr) piece = join(o.parser->feed(ids, logprobs));
-  else piece.logprobs = std::move(logprobs);
+  if (o.parser != nullptr)
+    piece = join(o.parser->feed(ids, logprobs));
+  else
+    piece.logprobs = std::move(logprobs);
   piece.token_ids = std::move(ids);
   emit(c, std::move(piece), out);
   return o.parser != nullptr && o.parser->stopped();
@@ -97,7 +104,8 @@ bool CompletionGeneration::write_tokens(Choice& c, const wire::SequenceTokens& u
 
 void CompletionGeneration::emit(Choice& c, api::CompletionPiece piece, std::string* out) {
   if (streams()) {
-    if (!piece.text.empty() || !piece.logprobs.empty() || (options_.return_token_ids && !piece.token_ids.empty()))
+    if (!piece.text.empty() || !piece.logprobs.empty() ||
+        (options_.return_token_ids && !piece.token_ids.empty()))
       writer_.piece(c.index, piece, usage_of(c), out);
     return;
   }
@@ -107,18 +115,24 @@ void CompletionGeneration::emit(Choice& c, api::CompletionPiece piece, std::stri
   whole.token_ids.insert(whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
 }
 
-void CompletionGeneration::write_finish(Choice& c, wire::Finish finish, bool stop_string, std::string* out) {
+void CompletionGeneration::write_finish(Choice& c, wire::Finish finish, bool stop_string,
+                                        std::string* out) {
   Output& o = output(c);
   api::StopReason stop;
   const auto& asked = prepared_.request.sampling.stop_token_ids;
-  if (stop_string) stop = std::string(o.parser->stop_string());
-  else if (finish == wire::FINISH_STOP && std::find(asked.begin(), asked.end(), o.last_id) != asked.end()) stop = o.last_id;
+  if (stop_string)
+    stop = std::string(o.parser->stop_string());
+  else if (finish == wire::FINISH_STOP &&
+           std::find(asked.begin(), asked.end(), o.last_id) != asked.end())
+    stop = o.last_id;
 
-  o.reason = finish == wire::FINISH_LENGTH || prompt_only() ? api::FinishReason::kLength : api::FinishReason::kStop;
+  o.reason = finish == wire::FINISH_LENGTH || prompt_only() ? api::FinishReason::kLength
+                                                            : api::FinishReason::kStop;
   api::CompletionPiece rest;
   if (o.parser != nullptr) {
-    api::FinishReason ignored = api::FinishReason::kNone;  // raw text: the engine's reason is the reason
-    const text::EndReason end = stop_string                      ? text::EndReason::kStopString
+    api::FinishReason ignored =
+        api::FinishReason::kNone;  // raw text: the engine's reason is the reason
+    const text::EndReason end = stop_string                     ? text::EndReason::kStopString
                                 : finish == wire::FINISH_LENGTH ? text::EndReason::kLength
                                                                 : text::EndReason::kStop;
     rest = join(o.parser->finish(end, &ignored));
@@ -131,7 +145,9 @@ void CompletionGeneration::write_finish(Choice& c, wire::Finish finish, bool sto
 
 void CompletionGeneration::write_end(std::string* out) { writer_.end(usage(), out); }
 
-void CompletionGeneration::write_error(const api::ApiError& error, std::string* out) { writer_.error(error, out); }
+void CompletionGeneration::write_error(const api::ApiError& error, std::string* out) {
+  writer_.error(error, out);
+}
 
 std::string CompletionGeneration::whole_body() {
   std::vector<api::CompletionChoice> choices;

@@ -1,4 +1,5 @@
-// POST /v1/completions as a Generation: raw text (or bare token ids for models without a tokenizer).
+// POST /v1/completions as a Generation: raw text (or bare token ids for models without a
+// tokenizer).
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@ namespace weft::gateway {
 
 class CompletionGeneration final : public Generation {
  public:
-  CompletionGeneration(GenerationContext context, http::Responder responder, PreparedCompletion prepared);
+  CompletionGeneration(GenerationContext context, http::Responder responder,
+                       PreparedCompletion prepared);
 
  protected:
   wire::Generate build(const Choice& c) override;
@@ -40,7 +42,8 @@ class CompletionGeneration final : public Generation {
   bool streams() const { return prepared_.request.stream.stream; }
   // Echo without output: nothing is to be generated, only the prompt looked at.
   bool prompt_only() const { return prepared_.request.sampling.max_tokens == 0; }
-  static api::CompletionWriterOptions writer_options(const PreparedCompletion& prepared, const GenerationContext& context);
+  static api::CompletionWriterOptions writer_options(const PreparedCompletion& prepared,
+                                                     const GenerationContext& context);
   void echo(Choice& c, const wire::SequenceTokens& update, std::string* out);
   void emit(Choice& c, api::CompletionPiece piece, std::string* out);
   static api::CompletionPiece join(std::vector<api::Delta> deltas);

@@ -34,18 +34,22 @@ bool is_printable(std::string_view text) {
 
 std::string request_id_of(const http::Request& request) {
   const std::string* given = request.headers.get("x-request-id");
-  if (given != nullptr && !given->empty() && given->size() <= kRequestIdMax && is_printable(*given)) return *given;
+  if (given != nullptr && !given->empty() && given->size() <= kRequestIdMax && is_printable(*given))
+    return *given;
   return "req-" + random_hex();
 }
 
 int64_t unix_time() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-std::shared_ptr<const api::ApiPolicy> make_policy(const config::ApiConfig& c,
-                                                  const std::vector<std::shared_ptr<const ServedModel>>& models) {
+std::shared_ptr<const api::ApiPolicy> make_policy(
+    const config::ApiConfig& c, const std::vector<std::shared_ptr<const ServedModel>>& models) {
   auto policy = std::make_shared<api::ApiPolicy>();
-  for (const auto& model : models) policy->models.insert(policy->models.end(), model->names.begin(), model->names.end());
+  for (const auto& model : models)
+    policy->models.insert(policy->models.end(), model->names.begin(), model->names.end());
   policy->sampling_policy = c.sampling_policy == "ignore"   ? api::SamplingPolicy::kIgnore
                             : c.sampling_policy == "reject" ? api::SamplingPolicy::kReject
                                                             : api::SamplingPolicy::kHonour;
@@ -59,8 +63,9 @@ std::shared_ptr<const api::ApiPolicy> make_policy(const config::ApiConfig& c,
 ReplicaFacts facts_of(const ReplicaInfo& info, const config::ApiConfig& c) {
   ReplicaFacts f;
   f.ready = info.state == ReplicaState::kReady;
-  f.not_ready_reason = fmt::format("model {} is {}{}{}; try again later", info.deployment, to_string(info.state),
-                                   info.reason.empty() ? "" : ": ", info.reason);
+  f.not_ready_reason =
+      fmt::format("model {} is {}{}{}; try again later", info.deployment, to_string(info.state),
+                  info.reason.empty() ? "" : ": ", info.reason);
   f.vocab_size = static_cast<int32_t>(info.ready.vocab_size());
   f.max_context = info.ready.max_context();
   f.images = info.ready.accepts_images();
@@ -70,7 +75,8 @@ ReplicaFacts facts_of(const ReplicaInfo& info, const config::ApiConfig& c) {
 
 }  // namespace
 
-Gateway::Gateway(Loop& loop, const config::Config& config, std::vector<std::shared_ptr<const ServedModel>> models)
+Gateway::Gateway(Loop& loop, const config::Config& config,
+                 std::vector<std::shared_ptr<const ServedModel>> models)
     : loop_(loop),
       config_(config),
       models_(std::move(models)),
@@ -94,7 +100,8 @@ std::shared_ptr<PrepareInput> Gateway::snapshot(http::Request& request) const {
   return input;
 }
 
-GenerationContext Gateway::context_for(const http::Request& request, std::shared_ptr<const ServedModel> model,
+GenerationContext Gateway::context_for(const http::Request& request,
+                                       std::shared_ptr<const ServedModel> model,
                                        const char* endpoint, const char* id_prefix) {
   GenerationContext c;
   c.loop = &loop_;
@@ -112,16 +119,21 @@ GenerationContext Gateway::context_for(const http::Request& request, std::shared
   return c;
 }
 
-// Prepares on the fast lane, then starts on the loop. While it is prepared the request counts as in flight.
+// Prepares on the fast lane, then starts on the loop. While it is prepared the request counts as in
+// flight.
 template <class Prepared, class Prepare, class Start>
-void Gateway::handle_generation(http::Request request, http::Responder responder, Prepare prepare, Start start) {
+void Gateway::handle_generation(http::Request request, http::Responder responder, Prepare prepare,
+                                Start start) {
   ++requests_total_;
   if (draining_)
-    return reply_error(responder, api::unavailable("weftd is shutting down; try again later"), request_id_of(request));
+    return reply_error(responder, api::unavailable("weftd is shutting down; try again later"),
+                       request_id_of(request));
   auto input = snapshot(request);
   const uint64_t arrived = loop_.now_ms();
-  // Shared only between this call and the closure below: the lane may refuse it, and then we still have to answer.
-  auto carried = std::make_shared<std::pair<http::Request, http::Responder>>(std::move(request), std::move(responder));
+  // Shared only between this call and the closure below: the lane may refuse it, and then we still
+  // have to answer.
+  auto carried = std::make_shared<std::pair<http::Request, http::Responder>>(std::move(request),
+                                                                             std::move(responder));
   ++preparing_;
   const bool taken = fast_.compute(
       [input, prepare] { return prepare(*input); },
@@ -148,13 +160,16 @@ void Gateway::handle_generation(http::Request request, http::Responder responder
 template <class Answer>
 void Gateway::handle_on_lane(http::Request request, http::Responder responder, Answer answer) {
   auto input = snapshot(request);
-  auto carried = std::make_shared<std::pair<http::Request, http::Responder>>(std::move(request), std::move(responder));
+  auto carried = std::make_shared<std::pair<http::Request, http::Responder>>(std::move(request),
+                                                                             std::move(responder));
   const bool taken = fast_.compute([input, answer] { return answer(*input); },
                                    [this, carried, alive = alive_](api::Parsed<std::string> body) {
                                      if (!*alive) return;
                                      auto& [req, res] = *carried;
-                                     if (body.ok()) reply(res, 200, std::move(body.value()));
-                                     else reply_error(res, body.error(), request_id_of(req));
+                                     if (body.ok())
+                                       reply(res, 200, std::move(body.value()));
+                                     else
+                                       reply_error(res, body.error(), request_id_of(req));
                                    });
   if (!taken) reply_error(carried->second, api::overloaded());
 }
@@ -186,7 +201,8 @@ void Gateway::abort_all(const api::ApiError& error, const char* origin) {
   std::vector<std::string> ids;
   for (const auto& [id, g] : generations_) ids.push_back(id);
   for (const std::string& id : ids)
-    if (const auto found = generations_.find(id); found != generations_.end()) found->second->abort(error, origin);
+    if (const auto found = generations_.find(id); found != generations_.end())
+      found->second->abort(error, origin);
 }
 
 bool Gateway::cancel(const std::string& id) {
@@ -209,11 +225,13 @@ void Gateway::reply(http::Responder& responder, int status, std::string body, co
   responder.send(status, {{"content-type", type}}, std::move(body));
 }
 
-void Gateway::reply_error(http::Responder& responder, const api::ApiError& error, const std::string& request_id) {
+void Gateway::reply_error(http::Responder& responder, const api::ApiError& error,
+                          const std::string& request_id) {
   metrics_.http_request(error.status);
   http::Headers headers{{"content-type", "application/json"}};
   if (!request_id.empty()) headers.set("x-request-id", request_id);
-  if (const auto after = api::retry_after_s(error)) headers.set("retry-after", std::to_string(*after));
+  if (const auto after = api::retry_after_s(error))
+    headers.set("retry-after", std::to_string(*after));
   responder.send(error.status, std::move(headers), api::error_json(error));
 }
 
@@ -226,7 +244,8 @@ void Gateway::handle_models(http::Request request, http::Responder responder) {
       e.root = model->names.front();
       e.created = model->created;
       e.max_model_len = model->backend->info().ready.max_context();
-      e.supports_image_in = model->images.has_value() && model->backend->info().ready.accepts_images();
+      e.supports_image_in =
+          model->images.has_value() && model->backend->info().ready.accepts_images();
       e.supports_reasoning = model->format != nullptr;
       entries.push_back(std::move(e));
     }
@@ -239,13 +258,15 @@ void Gateway::handle_models(http::Request request, http::Responder responder) {
 }
 
 std::string Gateway::unhealthy_reason() const {
-  if (loop_.health().last_lag_ms > kLoopStuckMs) return fmt::format("the event loop lags {} ms", loop_.health().last_lag_ms);
+  if (loop_.health().last_lag_ms > kLoopStuckMs)
+    return fmt::format("the event loop lags {} ms", loop_.health().last_lag_ms);
   for (const auto& model : models_) {
     const ReplicaInfo& info = model->backend->info();
     if (info.state != ReplicaState::kReady)
-      return fmt::format("model {} is {}{}{}", model->names.front(), to_string(info.state), info.reason.empty() ? "" : ": ",
-                         info.reason);
-    if (!model->backend->making_progress()) return fmt::format("model {} has work but makes no progress", model->names.front());
+      return fmt::format("model {} is {}{}{}", model->names.front(), to_string(info.state),
+                         info.reason.empty() ? "" : ": ", info.reason);
+    if (!model->backend->making_progress())
+      return fmt::format("model {} has work but makes no progress", model->names.front());
   }
   return {};
 }
@@ -270,40 +291,52 @@ std::string Gateway::render_metrics() {
 }
 
 void Gateway::add_routes(http::Router& router) {
-  router.add("POST", "/v1/chat/completions", [this](http::Request request, http::Responder responder) {
-    handle_generation<PreparedChat>(
-        std::move(request), std::move(responder), prepare_chat,
-        [this](const http::Request& req, http::Responder res, PreparedChat prepared, uint64_t arrived) {
-          auto context = context_for(req, prepared.model, "chat", "chatcmpl-");
-          context.arrived_ms = arrived;
-          adopt(std::make_unique<ChatGeneration>(std::move(context), std::move(res), std::move(prepared),
-                                                 config_.api.promote_orphan_response));
-        });
-  });
+  router.add("POST", "/v1/chat/completions",
+             [this](http::Request request, http::Responder responder) {
+               handle_generation<PreparedChat>(
+                   std::move(request), std::move(responder), prepare_chat,
+                   [this](const http::Request& req, http::Responder res, PreparedChat prepared,
+                          uint64_t arrived) {
+                     auto context = context_for(req, prepared.model, "chat", "chatcmpl-");
+                     context.arrived_ms = arrived;
+                     adopt(std::make_unique<ChatGeneration>(std::move(context), std::move(res),
+                                                            std::move(prepared),
+                                                            config_.api.promote_orphan_response));
+                   });
+             });
   router.add("POST", "/v1/completions", [this](http::Request request, http::Responder responder) {
     handle_generation<PreparedCompletion>(
         std::move(request), std::move(responder), prepare_completion,
-        [this](const http::Request& req, http::Responder res, PreparedCompletion prepared, uint64_t arrived) {
+        [this](const http::Request& req, http::Responder res, PreparedCompletion prepared,
+               uint64_t arrived) {
           auto context = context_for(req, prepared.model, "completions", "cmpl-");
           context.arrived_ms = arrived;
-          adopt(std::make_unique<CompletionGeneration>(std::move(context), std::move(res), std::move(prepared)));
+          adopt(std::make_unique<CompletionGeneration>(std::move(context), std::move(res),
+                                                       std::move(prepared)));
         });
   });
   for (const char* prefix : {"", "/v1"}) {
-    router.add("POST", fmt::format("{}/tokenize", prefix), [this](http::Request q, http::Responder r) {
-      handle_on_lane(std::move(q), std::move(r), answer_tokenize);
-    });
-    router.add("POST", fmt::format("{}/detokenize", prefix), [this](http::Request q, http::Responder r) {
-      handle_on_lane(std::move(q), std::move(r), answer_detokenize);
-    });
+    router.add("POST", fmt::format("{}/tokenize", prefix),
+               [this](http::Request q, http::Responder r) {
+                 handle_on_lane(std::move(q), std::move(r), answer_tokenize);
+               });
+    router.add("POST", fmt::format("{}/detokenize", prefix),
+               [this](http::Request q, http::Responder r) {
+                 handle_on_lane(std::move(q), std::move(r), answer_detokenize);
+               });
   }
-  const auto models = [this](http::Request q, http::Responder r) { handle_models(std::move(q), std::move(r)); };
+  const auto models = [this](http::Request q, http::Responder r) {
+    handle_models(std::move(q), std::move(r));
+  };
   router.add("GET", "/v1/models", models);
   router.add("GET", "/v1/models/{model*}", models);
   for (const char* path : {"/health", "/ping"})
-    router.add("GET", path, [this](http::Request, http::Responder r) { handle_health(std::move(r), false); });
-  router.add("GET", "/ready", [this](http::Request, http::Responder r) { handle_health(std::move(r), true); });
-  router.add("GET", "/live", [this](http::Request, http::Responder r) { reply(r, 200, R"({"status":"ok"})"); });
+    router.add("GET", path,
+               [this](http::Request, http::Responder r) { handle_health(std::move(r), false); });
+  router.add("GET", "/ready",
+             [this](http::Request, http::Responder r) { handle_health(std::move(r), true); });
+  router.add("GET", "/live",
+             [this](http::Request, http::Responder r) { reply(r, 200, R"({"status":"ok"})"); });
   router.add("GET", "/version", [this](http::Request, http::Responder r) {
     reply(r, 200, R"({"version":")" WEFT_VERSION R"("})");
   });

@@ -1,5 +1,6 @@
-// Gateway: the HTTP face of the served models. Registers the routes, prepares requests on the fast lane, runs generations,
-// and answers health and metrics. Loop thread. Models and their backends outlive it.
+// Gateway: the HTTP face of the served models. Registers the routes, prepares requests on the fast
+// lane, runs generations, and answers health and metrics. Loop thread. Models and their backends
+// outlive it.
 #pragma once
 
 #include <map>
@@ -21,7 +22,8 @@ namespace weft::gateway {
 
 class Gateway {
  public:
-  Gateway(Loop& loop, const config::Config& config, std::vector<std::shared_ptr<const ServedModel>> models);
+  Gateway(Loop& loop, const config::Config& config,
+          std::vector<std::shared_ptr<const ServedModel>> models);
   ~Gateway();
 
   // OpenAI API, health and metrics. The router keeps references to this object.
@@ -47,17 +49,21 @@ class Gateway {
 
  private:
   template <class Prepared, class Prepare, class Start>
-  void handle_generation(http::Request request, http::Responder responder, Prepare prepare, Start start);
+  void handle_generation(http::Request request, http::Responder responder, Prepare prepare,
+                         Start start);
   template <class Answer>
   void handle_on_lane(http::Request request, http::Responder responder, Answer answer);
   std::shared_ptr<PrepareInput> snapshot(http::Request& request) const;
-  GenerationContext context_for(const http::Request& request, std::shared_ptr<const ServedModel> model, const char* endpoint,
+  GenerationContext context_for(const http::Request& request,
+                                std::shared_ptr<const ServedModel> model, const char* endpoint,
                                 const char* id_prefix);
   void adopt(std::unique_ptr<Generation> generation);
   void generation_done(const std::string& id);
   void notify_if_idle();
-  void reply(http::Responder& responder, int status, std::string body, const char* type = "application/json");
-  void reply_error(http::Responder& responder, const api::ApiError& error, const std::string& request_id = {});
+  void reply(http::Responder& responder, int status, std::string body,
+             const char* type = "application/json");
+  void reply_error(http::Responder& responder, const api::ApiError& error,
+                   const std::string& request_id = {});
   void handle_models(http::Request request, http::Responder responder);
   void handle_health(http::Responder responder, bool with_drain);
   std::string render_metrics();

@@ -35,7 +35,9 @@ std::vector<wire::SequenceTokens> split(const wire::SequenceTokens& update) {
   return out;
 }
 
-double seconds(uint64_t from_ms, uint64_t to_ms) { return static_cast<double>(to_ms - from_ms) / 1000.0; }
+double seconds(uint64_t from_ms, uint64_t to_ms) {
+  return static_cast<double>(to_ms - from_ms) / 1000.0;
+}
 
 }  // namespace
 
@@ -55,11 +57,12 @@ Generation::Generation(GenerationContext context, http::Responder responder, boo
 
 Generation::~Generation() {
   cancel_choices("shutdown");
-  if (stream_open_ && !over_) context_.metrics->model(context_.model->names.front()).streams_unterminated->Increment();
+  if (stream_open_ && !over_)
+    context_.metrics->model(context_.model->names.front()).streams_unterminated->Increment();
 }
 
-void Generation::add_choice(std::vector<int32_t> prompt) {
-  choices_.push_back(std::make_unique<Choice>(*this, choice_count(), std::move(prompt)));
+void Generation::add_choice(const std::vector<int32_t>& prompt) {
+  choices_.push_back(std::make_unique<Choice>(*this, choice_count(), prompt));
 }
 
 void Generation::start() {
@@ -68,7 +71,8 @@ void Generation::start() {
     auto id = context_.model->backend->submit(build(*c), c.get());
     if (!id.ok()) {
       const Error& e = id.error();
-      return fail(e.code == ErrorCode::kUnavailable ? api::unavailable(e.message) : api::from_error(e));
+      return fail(e.code == ErrorCode::kUnavailable ? api::unavailable(e.message)
+                                                    : api::from_error(e));
     }
     c->backend_id = *id;
   }
@@ -92,7 +96,8 @@ void Generation::note_timing(Choice& c, const wire::SequenceTokens& update) {
     admitted_ = true;
     int64_t prompt = 0;
     for (const auto& choice : choices_)
-      if (choice->index % samples_per_prompt() == 0) prompt += static_cast<int64_t>(choice->prompt.size());
+      if (choice->index % samples_per_prompt() == 0)
+        prompt += static_cast<int64_t>(choice->prompt.size());
     m.prompt_tokens->Increment(static_cast<double>(prompt));
     m.prompt_length->Observe(static_cast<double>(prompt));
   }
@@ -127,7 +132,8 @@ void Generation::pump() {
     }
   }
   pumping_ = false;
-  const bool all = std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->finished; });
+  const bool all =
+      std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->finished; });
   if (all && !over_) complete(&out);
 }
 
@@ -145,7 +151,8 @@ void Generation::consume(Choice& c, const wire::SequenceTokens& update, std::str
     stopped = consume_piece(c, update, out);
   }
   if (stopped) {
-    if (c.backend_id != 0) context_.model->backend->forget(std::exchange(c.backend_id, 0), "stop string");
+    if (c.backend_id != 0)
+      context_.model->backend->forget(std::exchange(c.backend_id, 0), "stop string");
     c.pending.clear();
     finish_choice(c, wire::FINISH_STOP, true, out);
   } else if (update.finish() != wire::FINISH_NONE) {
@@ -160,7 +167,8 @@ bool Generation::consume_piece(Choice& c, const wire::SequenceTokens& update, st
 
 void Generation::finish_choice(Choice& c, wire::Finish finish, bool stop_string, std::string* out) {
   c.finished = true;
-  context_.metrics->model(context_.model->names.front()).generation_length->Observe(static_cast<double>(c.consumed));
+  context_.metrics->model(context_.model->names.front())
+      .generation_length->Observe(static_cast<double>(c.consumed));
   write_finish(c, finish, stop_string, out);
 }
 
@@ -192,7 +200,8 @@ void Generation::complete(std::string* out) {
     const api::FinishReason reason = finish_reason(i);
     (reason == api::FinishReason::kLength      ? m.success_length
      : reason == api::FinishReason::kToolCalls ? m.success_tool_calls
-                                               : m.success_stop)->Increment();
+                                               : m.success_stop)
+        ->Increment();
   }
   over_ = true;
   if (streaming_) {
@@ -201,7 +210,9 @@ void Generation::complete(std::string* out) {
     stream_.end();
   } else {
     context_.metrics->http_request(200);
-    responder_.send(200, {{"content-type", "application/json"}, {"x-request-id", context_.request_id}}, whole_body());
+    responder_.send(200,
+                    {{"content-type", "application/json"}, {"x-request-id", context_.request_id}},
+                    whole_body());
   }
   done();
 }
@@ -218,8 +229,10 @@ void Generation::fail(const api::ApiError& error) {
     stream_.end();
   } else {
     context_.metrics->http_request(error.status);
-    http::Headers headers{{"content-type", "application/json"}, {"x-request-id", context_.request_id}};
-    if (const auto after = api::retry_after_s(error)) headers.set("retry-after", std::to_string(*after));
+    http::Headers headers{{"content-type", "application/json"},
+                          {"x-request-id", context_.request_id}};
+    if (const auto after = api::retry_after_s(error))
+      headers.set("retry-after", std::to_string(*after));
     responder_.send(error.status, std::move(headers), api::error_json(error));
   }
   done();
@@ -244,11 +257,13 @@ void Generation::on_disconnect() {
 
 void Generation::cancel_choices(const char* origin) {
   for (auto& c : choices_)
-    if (c->backend_id != 0) context_.model->backend->forget(std::exchange(c->backend_id, 0), origin);
+    if (c->backend_id != 0)
+      context_.model->backend->forget(std::exchange(c->backend_id, 0), origin);
 }
 
 void Generation::keep_alive() {
-  if (over_ || !writable_ || context_.loop->now_ms() - last_write_ms_ < context_.keepalive_ms) return;
+  if (over_ || !writable_ || context_.loop->now_ms() - last_write_ms_ < context_.keepalive_ms)
+    return;
   open_stream();  // a long queue: the client must see life before the first token
   std::string comment(api::kSseKeepAlive);
   flush(&comment);
@@ -256,9 +271,11 @@ void Generation::keep_alive() {
 
 void Generation::done() {
   keepalive_timer_.stop();
-  log_info("{} {} {} {}: {} prompt, {} output tokens, first after {} ms, {} ms in all", context_.id, context_.endpoint,
-           context_.model->names.front(), context_.peer, usage().prompt_tokens, usage().completion_tokens,
-           first_token_ms_ == 0 ? 0 : first_token_ms_ - context_.arrived_ms, context_.loop->now_ms() - context_.arrived_ms);
+  log_info("{} {} {} {}: {} prompt, {} output tokens, first after {} ms, {} ms in all", context_.id,
+           context_.endpoint, context_.model->names.front(), context_.peer, usage().prompt_tokens,
+           usage().completion_tokens,
+           first_token_ms_ == 0 ? 0 : first_token_ms_ - context_.arrived_ms,
+           context_.loop->now_ms() - context_.arrived_ms);
   if (context_.on_done) context_.on_done(context_.id);
 }
 

@@ -1,8 +1,10 @@
-// Generation: one client request from admission to its last byte, whatever the protocol. It submits its choices to a backend,
-// keeps the token updates that arrive, and turns them into bytes only when the client's socket can take them (pull), so a
-// slow reader holds token ids, not text. Chat and completions derive from it.
+// Generation: one client request from admission to its last byte, whatever the protocol. It submits
+// its choices to a backend, keeps the token updates that arrive, and turns them into bytes only
+// when the client's socket can take them (pull), so a slow reader holds token ids, not text. Chat
+// and completions derive from it.
 //
-// Loop thread. Owned by the Gateway's request table; ends itself by calling `on_done` of its context exactly once.
+// Loop thread. Owned by the Gateway's request table; ends itself by calling `on_done` of its
+// context exactly once.
 #pragma once
 
 #include <deque>
@@ -31,8 +33,8 @@ struct GenerationContext {
   std::string request_id;  // x-request-id
   std::string endpoint;
   std::string peer;
-  int64_t created = 0;     // Unix time
-  uint64_t arrived_ms = 0; // loop clock
+  int64_t created = 0;      // Unix time
+  uint64_t arrived_ms = 0;  // loop clock
   uint64_t keepalive_ms = 15'000;
   std::function<void(const std::string& id)> on_done;
 };
@@ -52,8 +54,8 @@ class Generation {
   // A Choice is one sequence at the backend.
   class Choice final : public GenerationListener {
    public:
-    Choice(Generation& owner, int32_t number, std::vector<int32_t> prompt_ids)
-        : owner_(owner), index(number), prompt(std::move(prompt_ids)) {}
+    Choice(Generation& owner, int32_t number, const std::vector<int32_t>& prompt_ids)
+        : owner_(owner), index(number), prompt(prompt_ids) {}
     void on_tokens(const wire::SequenceTokens& update) override { owner_.on_tokens(*this, update); }
     void on_lost(const Error& why) override;
 
@@ -62,13 +64,13 @@ class Generation {
 
    public:
     const int32_t index;
-    const std::vector<int32_t> prompt;
+    const std::vector<int32_t>& prompt;
     uint64_t backend_id = 0;                   // 0: not with the backend (any more)
     std::deque<wire::SequenceTokens> pending;  // arrived, not yet turned into bytes
     int64_t received = 0;                      // tokens that arrived
     int64_t consumed = 0;                      // tokens turned into bytes
     int64_t cached = 0;
-    bool finished = false;                     // its finish has been written
+    bool finished = false;  // its finish has been written
     uint64_t last_token_ms = 0;
   };
 
@@ -85,19 +87,21 @@ class Generation {
   const std::string& id() const { return context_.id; }
 
  protected:
-  void add_choice(std::vector<int32_t> prompt);
+  // The prompt is not copied: it belongs to the derived class and stays where it is.
+  void add_choice(const std::vector<int32_t>& prompt);
   int32_t choice_count() const { return static_cast<int32_t>(choices_.size()); }
   Choice& choice(int32_t i) { return *choices_[static_cast<size_t>(i)]; }
   const GenerationContext& context() const { return context_; }
   api::Usage usage_of(const Choice& c) const;
   api::Usage usage() const;  // all choices; a prompt shared by n choices counts once
 
-  // The protocol. `out` collects bytes of the stream; non-streaming protocols keep what they need and ignore it.
+  // The protocol. `out` collects bytes of the stream; non-streaming protocols keep what they need
+  // and ignore it.
   virtual wire::Generate build(const Choice& c) = 0;
   virtual int32_t samples_per_prompt() const = 0;
   virtual void write_open(std::string* out) = 0;
-  // Returns true when a stop string ended the choice. With text stops every update has one token at most, so that nothing
-  // after the end is looked at or counted.
+  // Returns true when a stop string ended the choice. With text stops every update has one token at
+  // most, so that nothing after the end is looked at or counted.
   virtual bool write_tokens(Choice& c, const wire::SequenceTokens& update, std::string* out) = 0;
   virtual void write_finish(Choice& c, wire::Finish finish, bool stop_string, std::string* out) = 0;
   virtual void write_end(std::string* out) = 0;
@@ -131,10 +135,10 @@ class Generation {
   http::StreamWriter stream_;
   const bool streaming_;
   bool stream_open_ = false;
-  bool opened_ = false;       // write_open ran
+  bool opened_ = false;  // write_open ran
   bool writable_ = true;
   bool pumping_ = false;
-  bool over_ = false;         // answered or given up
+  bool over_ = false;  // answered or given up
   bool admitted_ = false;
   uint64_t first_token_ms_ = 0;
   uint64_t last_write_ms_ = 0;

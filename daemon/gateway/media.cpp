@@ -26,7 +26,8 @@ PreparedImage to_prepared(text::ImageInput input) {
 
 }  // namespace
 
-api::Parsed<std::vector<PreparedImage>> prepare_images(const api::ChatRequest& request, const text::ImageConfig* config) {
+api::Parsed<std::vector<PreparedImage>> prepare_images(const api::ChatRequest& request,
+                                                       const text::ImageConfig* config) {
   std::vector<PreparedImage> out;
   for (size_t m = 0; m < request.messages.size(); ++m) {
     const auto& parts = request.messages[m].content;
@@ -43,16 +44,18 @@ api::Parsed<std::vector<PreparedImage>> prepare_images(const api::ChatRequest& r
   return out;
 }
 
-api::Parsed<std::vector<wire::Media>> place_media(const std::vector<int32_t>& prompt, int32_t pad_id,
+api::Parsed<std::vector<wire::Media>> place_media(const std::vector<int32_t>& prompt,
+                                                  int32_t pad_id,
                                                   std::vector<PreparedImage> images) {
   std::vector<wire::Media> out;
   size_t at = 0;
   for (PreparedImage& image : images) {
     while (at < prompt.size() && prompt[at] != pad_id) ++at;
     const size_t rows = image.media.rows();
-    const bool whole = at + rows <= prompt.size() &&
-                       std::all_of(prompt.begin() + static_cast<long>(at), prompt.begin() + static_cast<long>(at + rows),
-                                   [&](int32_t id) { return id == pad_id; });
+    const bool whole =
+        at + rows <= prompt.size() && std::all_of(prompt.begin() + static_cast<long>(at),
+                                                  prompt.begin() + static_cast<long>(at + rows),
+                                                  [&](int32_t id) { return id == pad_id; });
     if (!whole) return api::internal_error("an image lost its place in the prompt");
     image.media.set_first_position(static_cast<uint32_t>(at));
     at += rows;

@@ -1,5 +1,6 @@
-// Metrics of the gateway: vLLM's names where a dashboard knows them, weft_ names for the rest. Counted once, at the place
-// where the thing happens. Updated on the loop thread; rendered there too.
+// Metrics of the gateway: vLLM's names where a dashboard knows them, weft_ names for the rest.
+// Counted once, at the place where the thing happens. Updated on the loop thread; rendered there
+// too.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -20,9 +21,11 @@ struct ReplicaInfo;
 struct ModelMetrics {
   prometheus::Gauge *running, *waiting, *kv_usage, *ready;
   prometheus::Counter *prompt_tokens, *generation_tokens, *preemptions, *worker_restarts;
-  prometheus::Counter *success_stop, *success_length, *success_tool_calls, *success_abort, *success_error;
-  prometheus::Histogram *ttft, *itl, *e2e, *queue, *prefill, *decode, *prompt_length, *generation_length;
-  prometheus::Counter *streams_unterminated;
+  prometheus::Counter *success_stop, *success_length, *success_tool_calls, *success_abort,
+      *success_error;
+  prometheus::Histogram *ttft, *itl, *e2e, *queue, *prefill, *decode, *prompt_length,
+      *generation_length;
+  prometheus::Counter* streams_unterminated;
 };
 
 class Metrics {
@@ -30,7 +33,8 @@ class Metrics {
   Metrics();
 
   ModelMetrics& model(const std::string& name);
-  // Copies the worker's own numbers into the gauges. Counters of the worker restart with it; totals here do not.
+  // Copies the worker's own numbers into the gauges. Counters of the worker restart with it; totals
+  // here do not.
   void update(const std::string& name, const ReplicaInfo& info);
 
   void http_request(int status);

@@ -1,5 +1,6 @@
-// From the bytes of a request body to something an engine can run: parse, look the model up, render, tokenise, check the
-// length. Pure work for the fast lane: reads only immutable state, so it never needs the loop.
+// From the bytes of a request body to something an engine can run: parse, look the model up,
+// render, tokenise, check the length. Pure work for the fast lane: reads only immutable state, so
+// it never needs the loop.
 #pragma once
 
 #include <map>
@@ -55,7 +56,7 @@ api::Parsed<std::string> answer_tokenize(const PrepareInput& input);
 api::Parsed<std::string> answer_detokenize(const PrepareInput& input);
 
 // The sampling part of a Generate message; `sample` shifts the seed of each of n samples.
-wire::Sampling to_wire(const api::SamplingParams& params, const std::vector<int32_t>& stop_ids, uint32_t max_tokens,
-                       int32_t sample, uint64_t fallback_seed);
+wire::Sampling to_wire(const api::SamplingParams& params, const std::vector<int32_t>& stop_ids,
+                       uint32_t max_tokens, int32_t sample, uint64_t fallback_seed);
 
 }  // namespace weft::gateway
