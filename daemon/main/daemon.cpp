@@ -157,6 +157,13 @@ Status Daemon::start() {
     WEFT_ASSIGN(auto watch, SignalWatch::make(*loop_, signal, [this] { on_terminate_signal(); }));
     signals_.push_back(std::move(watch));
   }
+  if (notifier_.enabled()) {
+    // A service has no terminal to lose: dying of SIGHUP would count as a clean end, and nobody would restart it.
+    WEFT_ASSIGN(auto watch, SignalWatch::make(*loop_, SIGHUP, [] {
+                  log_notice("SIGHUP changes nothing: the configuration is read when weftd starts");
+                }));
+    signals_.push_back(std::move(watch));
+  }
   drain_timer_ = std::make_unique<Timer>(*loop_);
   heartbeat_ = std::make_unique<Timer>(*loop_);
   uint64_t beat = kHeartbeatMs;

@@ -351,6 +351,15 @@ check_second_signal_hurries() {
   start_service
 }
 
+check_hangup() {
+  local main
+  main=$(property MainPID)
+  signal HUP "$main"
+  wait_until 20 journal_has SIGHUP || fail "weftd does not say what it makes of SIGHUP"
+  expect_property MainPID "$main"
+  ask
+}
+
 # A drain that weftctl began is no signal: the first SIGTERM after it still waits for the streams.
 check_stop_after_drain() {
   mark
@@ -390,5 +399,6 @@ run_checks() {
   step "7 systemd-analyze security: exposure at most 2.0" check_exposure
   step "8 restart with clients connected" check_restart_with_clients
   step "8 a second SIGTERM hurries" check_second_signal_hurries
+  step "8 SIGHUP ends nothing" check_hangup
   step "8 SIGTERM after weftctl drain still lets streams finish" check_stop_after_drain
 }
