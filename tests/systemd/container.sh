@@ -90,7 +90,7 @@ boot() {
 
 # inside COMMAND...: runs it as root in the container.
 inside() {
-  timeout -k 5 120 nsenter -t "$LEADER" -a -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb \
+  timeout -k 5 300 nsenter -t "$LEADER" -a -- /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb \
     LC_ALL=C.UTF-8 "$@"
 }
 
