@@ -12,7 +12,11 @@
 namespace weft::api {
 namespace {
 
+constexpr double kRepetitionMin = 1e-6;
 constexpr double kRepetitionMax = 1e6;
+// Less than the likeliest token of any vocabulary has; a smaller number would be 0, "not set", on
+// its way to the worker.
+constexpr double kTopPMin = 1e-6;
 constexpr double kBiasMax = 100.0;
 constexpr size_t kSaltMax = 1024;
 constexpr size_t kRequestIdMax = 128;
@@ -96,8 +100,8 @@ Check parse_sampling(const JsonValue& body, const ApiPolicy& policy, SamplingPar
   WEFT_API_TRY(fields.number("min_p", {.min = 0, .max = 1}, &out->min_p));
   WEFT_API_TRY(fields.number("presence_penalty", {.min = -2, .max = 2}, &out->presence_penalty));
   WEFT_API_TRY(fields.number("frequency_penalty", {.min = -2, .max = 2}, &out->frequency_penalty));
-  WEFT_API_TRY(fields.number("repetition_penalty",
-                             {.min = 0, .max = kRepetitionMax, .above_min = true},
+  out->top_p = std::max(out->top_p, kTopPMin);
+  WEFT_API_TRY(fields.number("repetition_penalty", {.min = kRepetitionMin, .max = kRepetitionMax},
                              &out->repetition_penalty));
   int64_t n = 1;
   WEFT_API_TRY(fields.integer("n", 1, policy.n_max, &n));

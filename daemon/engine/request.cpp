@@ -7,7 +7,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr int kStopIdsMax = 1024;
+constexpr int kStopIdsMax = 2048;  // the client's 1,024 and those that end every answer
 constexpr int kMediaMax = 1024;
 
 Status check_range(const char* name, float value, float low, float high) {

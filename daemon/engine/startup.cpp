@@ -74,7 +74,8 @@ Result<weft_mem_plan> plan_memory(const StepModel& model, const Limits& limits) 
   l.max_rows = limits.max_batch_tokens;
   l.max_seqs = limits.max_sequences;
   l.max_context = limits.max_context;
-  l.max_logit_rows = limits.max_sequences + kPromptLogitRows;
+  // No step asks for more logits than it has rows, however many the scheduler would allow.
+  l.max_logit_rows = std::min(limits.max_sequences + kPromptLogitRows, limits.max_batch_tokens);
   l.page_tokens = kPageTokens;
   weft_mem_plan plan = {};
   plan.struct_size = sizeof(plan);

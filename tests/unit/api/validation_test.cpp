@@ -197,6 +197,11 @@ TEST_CASE("limits and foreign fields name their parameter") {
   CHECK(refused(with("\"stop_token_ids\":[163840]")).param == "stop_token_ids");
   CHECK(refused(with("\"seed\":99999999999999999999")).param == "seed");
   CHECK(refused(with("\"temperature\":1e999")).param == "temperature");
+  CHECK(refused(with("\"repetition_penalty\":1e-9")).param == "repetition_penalty");
+  // A top_p that a float cannot hold must stay the narrowest choice, not become "not set".
+  const auto tiny = accepted(with("\"top_p\":1e-50").c_str()).sampling.top_p;
+  CHECK(static_cast<float>(tiny) > 0.0f);
+  CHECK(tiny <= 1e-6);
   std::string stops = "\"stop\":[";
   for (int i = 0; i < 17; ++i) stops += i == 0 ? "\"s\"" : ",\"s\"";
   CHECK(refused(with((stops + "]").c_str())).param == "stop");

@@ -100,7 +100,12 @@ struct FakeModel::Table {
     of(self)->set_arenas(arenas, n);
     return WEFT_OK;
   }
-  static weft_status plan(weft_instance* self, const weft_limits*, weft_mem_plan* out, weft_err*) {
+  static weft_status plan(weft_instance* self, const weft_limits* l, weft_mem_plan* out,
+                          weft_err* err) {
+    if (l->max_logit_rows == 0 || l->max_logit_rows > l->max_rows || l->max_seqs > l->max_rows) {
+      std::strcpy(err->msg, "more logits or sequences than rows");
+      return WEFT_E_ARG;
+    }
     *out = of(self)->plan();
     return WEFT_OK;
   }
