@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "http/sse.h"
 
@@ -33,9 +34,12 @@ ApiFailure failure_of(int status, std::string_view body) {
 }
 
 std::string socket_address(std::string_view text) {
-  if (text.substr(0, 5) == "unix:" || text.find('/') == std::string_view::npos)
-    return std::string(text);
-  return "unix:" + std::string(text);
+  if (text.substr(0, 5) == "unix:") return std::string(text);
+  const bool is_path = text.find('/') != std::string_view::npos;
+  if (!is_path && text.find(':') != std::string_view::npos) return std::string(text);
+  std::error_code failed;
+  const std::filesystem::path absolute = std::filesystem::absolute(text, failed);
+  return "unix:" + (failed ? std::string(text) : absolute.string());
 }
 
 Result<http::ClientResponse> Api::exchange(std::string_view method, std::string_view target,

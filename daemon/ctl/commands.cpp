@@ -15,6 +15,13 @@
 namespace weft::ctl {
 namespace {
 
+// Bounds of numeric options. CLI11's own "positive" checks print the largest double, all 309
+// digits of it.
+constexpr int64_t kWaitMaxS = 7 * 86'400;
+constexpr int64_t kDrainMaxMs = 86'400'000;
+constexpr int64_t kTokensMax = int64_t{1} << 30;
+constexpr double kTemperatureMax = 2.0;
+
 void no_options(CLI::App&, Options&) {}
 
 // Fetches, and prints the JSON when that was asked for. Sets `done` when there is nothing left to
@@ -302,11 +309,12 @@ void declare_cancel(CLI::App& app, Options& o) {
   app.add_option("ID", o.id, "Request id, as \"weftctl requests\" shows it")->required();
 }
 void declare_wait(CLI::App& app, Options& o) {
-  app.add_option("--timeout", o.timeout_s, "Seconds to wait at most")->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", o.timeout_s, "Seconds to wait at most")
+      ->check(CLI::Range(int64_t{0}, kWaitMaxS));
 }
 void declare_drain(CLI::App& app, Options& o) {
   app.add_option("--deadline-ms", o.deadline_ms, "End what still runs after so long")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, kDrainMaxMs));
 }
 void declare_config_check(CLI::App& app, Options& o) {
   app.add_option("FILE", o.file, "A weft.toml")->required();
@@ -320,9 +328,10 @@ void declare_chat(CLI::App& app, Options& o) {
   app.add_option("--effort", o.effort, "How long to think")
       ->check(CLI::IsMember({"low", "medium", "high", "max"}));
   app.add_flag("--no-thinking", o.no_thinking, "Answer without thinking");
-  app.add_option("--max-tokens", o.max_tokens, "Longest answer")->check(CLI::PositiveNumber);
+  app.add_option("--max-tokens", o.max_tokens, "Longest answer")
+      ->check(CLI::Range(int64_t{1}, kTokensMax));
   app.add_option("--temperature", o.temperature, "Sampling temperature")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, kTemperatureMax));
   app.add_option_function<std::string>(
       "-m,--message",
       [&o](const std::string& text) {

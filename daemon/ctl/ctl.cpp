@@ -70,7 +70,14 @@ int run_weftctl(const std::vector<std::string>& arguments, Console& console) {
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& e) {
-    // CLI11 speaks in exceptions; they end here.
+    // CLI11 speaks in exceptions; they end here. To an unknown command it only says that one is
+    // missing.
+    const std::vector<std::string> rest = app.remaining();
+    if (e.get_name() == "RequiredError" && app.get_subcommands().empty() && !rest.empty()) {
+      console.err << terminal_safe(
+          fmt::format("weftctl: unknown command \"{}\"; see weftctl --help\n", rest.front()));
+      return kUsage;
+    }
     const int rc = app.exit(e, console.out, console.err);
     return rc == 0 ? kOk : kUsage;
   }
@@ -82,7 +89,10 @@ int run_weftctl(const std::vector<std::string>& arguments, Console& console) {
     return context.fail(kUsage, "\"" + chosen->get_name() + "\" needs a subcommand; see weftctl " +
                                     chosen->get_name() + " --help");
   }
-  return found->second->run(context);
+  const int code = found->second->run(context);
+  if (console.out.flush()) return code;
+  // A full disk or a closed descriptor: who reads the output must not take it for the answer.
+  return code == kOk ? context.fail(kFailure, "cannot write to the standard output") : code;
 }
 
 }  // namespace weft::ctl

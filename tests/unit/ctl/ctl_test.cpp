@@ -445,4 +445,7 @@ TEST_CASE("text for people: durations, percent, safe text") {
   CHECK(socket_address("/run/x") == "unix:/run/x");
   CHECK(socket_address("unix:/run/x") == "unix:/run/x");
   CHECK(socket_address("127.0.0.1:80") == "127.0.0.1:80");
+  CHECK(socket_address("[::1]:80") == "[::1]:80");
+  CHECK(socket_address("weft.sock") ==
+        "unix:" + (std::filesystem::current_path() / "weft.sock").string());
 }
