@@ -69,6 +69,8 @@ function(weft_unit name dir)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE weft_flags weft_test_main ${ARGN})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/tests/support)
+  # Test code is compiled far more often than it runs: the code under test keeps its optimisation.
+  target_compile_options(${name} PRIVATE -O0)
   target_compile_definitions(${name} PRIVATE WEFT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
     WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" WEFT_PLUGIN_DIR="${WEFT_PLUGIN_OUTPUT_DIR}"
     WEFT_BIN_DIR="${CMAKE_BINARY_DIR}/bin")

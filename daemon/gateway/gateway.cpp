@@ -209,6 +209,7 @@ bool Gateway::cancel(const std::string& id) {
   const auto found = generations_.find(id);
   if (found == generations_.end()) return false;
   api::ApiError error = api::unavailable("the request was cancelled by the operator");
+  error.status = 499;  // not 5xx: clients would try again
   error.code = "cancelled";
   found->second->abort(error, "admin");
   return true;
