@@ -16,6 +16,25 @@ namespace weft::api {
 namespace {
 
 constexpr JsonLimits kBodyLimits = {.depth_max = 128, .bytes_max = 256u << 20};
+// Twice the tokens of the longest context. A parsed value costs more than a hundred bytes, so that
+// without a bound a body full of "[]," would take fifty times its size.
+constexpr size_t kBodyValuesMax = size_t{1} << 21;
+
+// Commas and opening brackets outside of strings: never fewer than the values behind the first.
+size_t values_at_most(std::string_view bytes) {
+  size_t count = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const char c = bytes[i];
+    if (in_string && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == ',' || c == '[' || c == '{'))
+      ++count;
+  }
+  return count;
+}
 
 // Fields that would change the answer if they were ignored.
 Check refuse_foreign_fields(const Fields& fields) {
@@ -98,6 +117,8 @@ Parsed<ChatRequest> parse_chat_request(const JsonValue& body, const ApiPolicy& p
 }
 
 Parsed<JsonValue> parse_body(std::string_view bytes) {
+  if (bytes.size() > kBodyValuesMax && values_at_most(bytes) > kBodyValuesMax)
+    return bad_request("", fmt::format("the body holds more than {} JSON values", kBodyValuesMax));
   auto body = parse_json(bytes, kBodyLimits);
   if (!body.ok()) return bad_request("", body.error().message);
   if (!body->is_object())

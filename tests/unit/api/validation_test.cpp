@@ -213,6 +213,21 @@ TEST_CASE("limits and foreign fields name their parameter") {
   CHECK(parse_chat_request(*parse_json(partial), continuing).ok());
 }
 
+TEST_CASE("a body of very many values is refused before it is parsed; long text is not") {
+  const auto list = [](const char* item, size_t count, const char* last) {
+    std::string body = "{\"x\":[";
+    for (size_t i = 0; i < count; ++i) body += item;
+    return body + last + "]}";
+  };
+  CHECK(parse_body(list("1,", 2'000'000, "1")).ok());
+  const auto many = parse_body(list("1,", 2'200'000, "1"));
+  REQUIRE(!many.ok());
+  CHECK(many.error().status == 400);
+  CHECK(many.error().message.find("JSON values") != std::string::npos);
+  CHECK(!parse_body(list("[],", 1'100'000, "1")).ok());
+  CHECK(parse_body(R"({"x":"\")" + std::string(3'000'000, ',') + "[{\"}").ok());
+}
+
 TEST_CASE("images: count, size, forms and fetching are bounded by the policy") {
   const std::string png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAA";
   const auto body = [&](const std::string& url, int count) {
