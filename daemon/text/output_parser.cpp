@@ -148,8 +148,12 @@ std::vector<Delta> PlainParser::feed(std::span<const int32_t> ids,
   std::vector<Delta> out;
   Delta delta;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (skip_special_ && tokenizer_.is_special(ids[i])) continue;
     if (i < logprobs.size()) pending_.push_back(logprobs[i]);
+    if (skip_special_ && tokenizer_.is_special(ids[i])) {
+      // No text, but an entry: log-probabilities stay in step with the token ids.
+      if (i < logprobs.size()) pending_.back().bytes.clear();
+      continue;
+    }
     const size_t before = delta.text.size();
     utf8_.feed(tokenizer_.token_bytes(ids[i]), &delta.text);
     if (delta.text.size() == before) continue;

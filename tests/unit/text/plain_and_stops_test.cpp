@@ -77,6 +77,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("log-probabilities of raw text: one entry per token, skipped special ones included") {
+  const Setup setup;
+  const auto ids = setup.ids("<|open|>a b<|sep|><|close|>\xE4\xBD\xA0 c<|end_of_msg|>");
+  for (const bool skip : {true, false}) {
+    for (size_t step = 1; step < 5; ++step) {
+      PlainParser parser(*setup.tokenizer, skip);
+      const Seen seen = run(parser, setup, ids, step, EndReason::kStop);
+      CHECK(seen.entry_count == ids.size());
+      CHECK(seen.entries == seen.content);
+      if (skip) CHECK(seen.content == "a b\xE4\xBD\xA0 c");
+    }
+  }
+}
+
 TEST_CASE("log-probabilities of an abandoned tag go with its text") {
   const Setup setup;
   const auto ids = setup.ids(
