@@ -74,6 +74,8 @@ Check parse_limits(const Fields& fields, const ApiPolicy& policy, CompletionRequ
   int64_t logprobs = -1, prompt_logprobs = -1;
   WEFT_API_TRY(fields.integer("logprobs", 0, policy.logprobs_max, &logprobs));
   WEFT_API_TRY(fields.integer("prompt_logprobs", 0, policy.logprobs_max, &prompt_logprobs));
+  if (prompt_logprobs >= 0)
+    return unsupported("prompt_logprobs", "prompt_logprobs is not answered here; use echo with logprobs");
   out->sampling.logprobs = static_cast<int32_t>(logprobs);
   if (out->echo) prompt_logprobs = std::max(prompt_logprobs, logprobs);
   out->sampling.prompt_logprobs = static_cast<int32_t>(prompt_logprobs);

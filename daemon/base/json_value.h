@@ -2,7 +2,7 @@
 // duplicate detection and the spelling of numbers (a tool schema with 1e400 or a 30-digit integer
 // must reach the prompt as the client wrote it).
 //
-// Parsing is nlohmann's SAX parser under our limits. Values own their data. Any thread, no sharing
+// Parsing is strict and bounded by our own limits. Values own their data. Any thread, no sharing
 // while written.
 #pragma once
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <set>
 
@@ -23,6 +25,18 @@ void read_daemon(const toml::table& table, DaemonConfig& c, std::vector<ConfigIs
   r.choice("log_level", c.log_level, {"error", "warning", "notice", "info", "debug"});
   r.duration("drain_timeout", c.drain_timeout_ms, 0, kDayMs);
   r.boolean("trust_user_plugins", c.trust_user_plugins);
+  constexpr size_t kUnixPathMax = 107;
+  if (c.socket.size() > kUnixPathMax)
+    r.report(r.node("socket")->source(),
+             fmt::format("[daemon] socket: the path has {} bytes, a Unix socket takes at most {}",
+                         c.socket.size(), kUnixPathMax));
+  if (c.listen.empty())
+    r.report(r.node("listen")->source(), "[daemon] listen: expected at least one address");
+  std::set<std::string> seen;
+  for (const std::string& address : c.listen)
+    if (!seen.insert(address).second && !address.ends_with(":0"))
+      r.report(r.node("listen")->source(),
+               fmt::format("[daemon] listen: \"{}\" is named twice", address));
   for (const std::string& address : c.listen)
     if (const Status s = check_listen_address(address); !s.ok())
       r.report(r.node("listen")->source(), fmt::format("[daemon] {}", s.error().message));
@@ -53,6 +67,7 @@ void read_api(const toml::table& table, ApiConfig& c, std::vector<ConfigIssue>& 
   r.boolean("usage_in_final_choice", c.usage_in_final_choice);
   r.boolean("reasoning_alias", c.reasoning_alias);
   r.boolean("promote_orphan_response", c.promote_orphan_response);
+  r.boolean("raw_special_tokens", c.raw_special_tokens);
   r.finish();
 }
 
@@ -89,6 +104,30 @@ void read_plugins(const toml::table& table, DeploymentConfig& c, std::vector<Con
   r.finish();
 }
 
+// Names appear in URLs, logs, metrics and file names.
+bool is_plain_name(std::string_view name) {
+  constexpr size_t kNameMax = 128;
+  return !name.empty() && name.size() <= kNameMax &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) ||
+                  std::string_view("-_./:@").find(c) != std::string_view::npos;
+         });
+}
+
+void check_deployment(TableReader& r, const DeploymentConfig& c) {
+  const auto at = [&](const char* key) { return r.node(key)->source(); };
+  if (r.has("name") && !is_plain_name(c.name))
+    r.report(at("name"), "[deployment] name: expected 1 to 128 letters, digits or - _ . / : @");
+  for (const std::string& name : c.served_names)
+    if (r.has("served_names") && !is_plain_name(name))
+      r.report(at("served_names"),
+               "[deployment] served_names: expected 1 to 128 letters, digits or - _ . / : @");
+  if (c.restart_backoff_ms > c.restart_backoff_max_ms)
+    r.report_here(
+        fmt::format("[deployment] restart_backoff ({} ms) is above restart_backoff_max ({} ms)",
+                    c.restart_backoff_ms, c.restart_backoff_max_ms));
+}
+
 void read_deployment(const toml::table& table, DeploymentConfig& c,
                      std::vector<ConfigIssue>& issues) {
   TableReader r(table, "deployment", issues);
@@ -110,6 +149,7 @@ void read_deployment(const toml::table& table, DeploymentConfig& c,
   if (!r.has("model"))
     r.report_here("[deployment] model is missing", "add model = \"/path/to/checkpoint\"");
   if (c.served_names.empty()) c.served_names = {c.name};
+  check_deployment(r, c);
   r.finish();
 }
 

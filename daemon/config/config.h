@@ -42,6 +42,7 @@ struct ApiConfig {
   bool usage_in_final_choice = false;
   bool reasoning_alias = false;
   bool promote_orphan_response = true;
+  bool raw_special_tokens = true;  // spellings in /v1/completions prompts and /tokenize are special
 };
 
 struct PluginConfig {

@@ -38,8 +38,9 @@ const toml::node* TableReader::take(const char* key) {
 }
 
 void TableReader::wrong_type(const toml::node& node, const char* key, const char* expected) {
-  report(node.source(),
-         fmt::format("[{}] {}: expected {}, got {}", where_, key, expected, type_name(node)));
+  const auto text = node.value_exact<std::string>();
+  const std::string got = text ? fmt::format("\"{}\"", *text) : type_name(node);
+  report(node.source(), fmt::format("[{}] {}: expected {}, got {}", where_, key, expected, got));
 }
 
 void TableReader::boolean(const char* key, bool& out) {

@@ -1,5 +1,7 @@
 #include "config/units.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 #include <vector>
@@ -57,6 +59,13 @@ Status check_port(std::string_view whole, std::string_view port) {
   return {};
 }
 
+bool is_listen_host(std::string_view host, bool bracketed) {
+  unsigned char ignored[sizeof(in6_addr)];
+  const std::string text(host);
+  if (bracketed) return inet_pton(AF_INET6, text.c_str(), ignored) == 1;
+  return host == "localhost" || inet_pton(AF_INET, text.c_str(), ignored) == 1;
+}
+
 }  // namespace
 
 std::optional<uint64_t> parse_size(std::string_view text) {
@@ -90,6 +99,12 @@ Status check_listen_address(std::string_view text) {
   if (host.find(':') != std::string_view::npos && !bracketed)
     return make_error(ErrorCode::kInvalid,
                       "listen address \"{}\": write IPv6 addresses in brackets, [::1]:8000", text);
+  if (!is_listen_host(bracketed ? host.substr(1, host.size() - 2) : host, bracketed))
+    return make_error(
+        ErrorCode::kInvalid,
+        "listen address \"{}\": \"{}\" is not an IP address (names other than localhost are "
+        "not looked up)",
+        text, host);
   return check_port(text, text.substr(colon + 1));
 }
 

@@ -42,6 +42,7 @@ const std::vector<PlannedRun>& Scheduler::plan() {
   plan_decodes();
   plan_prefills();
   if (!preempted_) admit();
+  use_spare_rows();
   WEFT_CHECK(!runs_.empty() || !has_work());
   return runs_;
 }
@@ -64,6 +65,19 @@ void Scheduler::plan_decodes() {
 void Scheduler::plan_prefills() {
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) add_prefill(sequence.get());
+  }
+}
+
+// Rows that were kept for newcomers and found no taker go to the prefills, oldest first.
+void Scheduler::use_spare_rows() {
+  for (PlannedRun& run : runs_) {
+    if (rows_left_ == 0) return;
+    if (run.sequence->decoding() || run.sequence->request.sampling.prompt_logprobs >= 0) continue;
+    const uint32_t chunk = limits_.prefill_chunk > 0 ? limits_.prefill_chunk : UINT32_MAX;
+    const uint32_t wanted = std::min(run.sequence->pending(), chunk);
+    const uint32_t extra = wanted > run.rows ? std::min(wanted - run.rows, rows_left_) : 0;
+    run.rows += extra;
+    rows_left_ -= extra;
   }
 }
 
@@ -100,7 +114,10 @@ void Scheduler::add_run(Sequence* sequence, uint32_t rows) {
 }
 
 uint32_t Scheduler::prefill_rows(const Sequence& sequence) const {
-  uint32_t rows = std::min(sequence.pending(), rows_left_);
+  // A quarter of what is left stays for those behind: a long prompt must not make short ones wait
+  // for its end.
+  const uint32_t share = std::max(1u, rows_left_ - rows_left_ / 4);
+  uint32_t rows = std::min(sequence.pending(), std::min(share, rows_left_));
   if (limits_.prefill_chunk > 0) rows = std::min(rows, limits_.prefill_chunk);
   if (sequence.request.sampling.prompt_logprobs < 0) return rows;
   uint32_t logit_rows = 0;

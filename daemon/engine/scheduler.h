@@ -64,6 +64,7 @@ class Scheduler {
   void add_run(Sequence* sequence, uint32_t rows);
   uint32_t prefill_rows(const Sequence& sequence) const;
   void add_prefill(Sequence* sequence);
+  void use_spare_rows();
 
   const SchedulerLimits limits_;
   std::vector<std::unique_ptr<Sequence>> running_;  // oldest first

@@ -297,7 +297,11 @@ void Replica::on_exit(const ChildExit& exit) {
     if (stopped_) std::exchange(stopped_, nullptr)();
     return;
   }
-  if (permanent_fault_) return set_state(ReplicaState::kFailed, info_.reason);
+  if (permanent_fault_) {
+    log_error("deployment {} has failed and will not be tried again: {}", info_.deployment,
+              info_.reason);
+    return set_state(ReplicaState::kFailed, info_.reason);
+  }
   schedule_restart();
 }
 

@@ -70,6 +70,7 @@ ReplicaFacts facts_of(const ReplicaInfo& info, const config::ApiConfig& c) {
   f.max_context = info.ready.max_context();
   f.images = info.ready.accepts_images();
   f.max_tokens_default = c.max_tokens_default;
+  f.raw_special_tokens = c.raw_special_tokens;
   return f;
 }
 

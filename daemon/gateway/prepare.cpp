@@ -15,7 +15,7 @@ namespace {
 using api::ApiError;
 using api::Parsed;
 
-constexpr size_t kChoicesMax = 4096;
+constexpr size_t kChoicesMax = 256;
 
 struct Target {
   std::shared_ptr<const ServedModel> model;
@@ -94,7 +94,7 @@ Parsed<std::vector<int32_t>> prompt_ids(
     if (model.tokenizer == nullptr)
       return api::unsupported(
           param, "this model takes prompts as token ids only: " + model.no_text_reason);
-    model.tokenizer->encode_into(std::get<std::string>(prompt), true, &ids);
+    model.tokenizer->encode_into(std::get<std::string>(prompt), facts.raw_special_tokens, &ids);
     model.tokenizer->add_prompt_template(&ids);
   }
   if (ids.empty()) return api::bad_request(param, "the prompt is empty; give at least one token");
@@ -165,7 +165,11 @@ Parsed<PreparedCompletion> prepare_completion(const PrepareInput& input) {
     if (!ids.ok()) return ids.error();
     auto limit = output_limit(static_cast<int64_t>(ids->size()), request->sampling.max_tokens,
                               input.policy->completion_max_tokens_default, target->facts);
-    if (!limit.ok()) return limit.error();
+    if (!limit.ok()) {
+      ApiError error = limit.error();
+      error.param = param;
+      return error;
+    }
     out.prompts.push_back(std::move(*ids));
     out.max_tokens.push_back(*limit);
   }
@@ -190,7 +194,8 @@ Parsed<std::string> answer_tokenize(const PrepareInput& input) {
     if (!rendered.ok()) return rendered.error();
     ids = std::move(*rendered);
   } else {
-    model.tokenizer->encode_into(std::get<std::string>(request->input), true, &ids);
+    model.tokenizer->encode_into(std::get<std::string>(request->input),
+                                 target->facts.raw_special_tokens, &ids);
     if (request->add_special_tokens) model.tokenizer->add_prompt_template(&ids);
   }
   std::vector<std::string> strings;

@@ -25,6 +25,7 @@ struct ReplicaFacts {
   int64_t max_context = 0;
   bool images = false;
   int64_t max_tokens_default = 131'072;
+  bool raw_special_tokens = true;
 };
 
 struct PrepareInput {

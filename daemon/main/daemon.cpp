@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "api/errors.h"
 #include "base/log.h"
@@ -55,7 +58,17 @@ Daemon::~Daemon() {
 Status Daemon::make_models() {
   std::vector<std::shared_ptr<const gateway::ServedModel>> models;
   const std::string worker = executable_dir() + "/weft-worker";
+  if (::access(worker.c_str(), X_OK) != 0)
+    return make_error(ErrorCode::kIo,
+                      "the worker program {} cannot be run: {}; install it beside weftd", worker,
+                      std::strerror(errno));
   for (const config::DeploymentConfig& d : config_.deployments) {
+    if (direct_ && ::access((d.model + "/config.json").c_str(), R_OK) != 0)
+      return make_error(
+          ErrorCode::kNotFound,
+          "cannot read {}/config.json: {}; --model takes a directory with config.json and "
+          "*.safetensors",
+          d.model, std::strerror(errno));
     auto model = gateway::load_served_model(d);
     if (!model.ok()) return std::move(model).error().within("deployment " + d.name);
     if (!(*model)->no_text_reason.empty())
@@ -158,7 +171,8 @@ Status Daemon::start() {
     signals_.push_back(std::move(watch));
   }
   if (notifier_.enabled()) {
-    // A service has no terminal to lose: dying of SIGHUP would count as a clean end, and nobody would restart it.
+    // A service has no terminal to lose: dying of SIGHUP would count as a clean end, and nobody
+    // would restart it.
     WEFT_ASSIGN(auto watch, SignalWatch::make(*loop_, SIGHUP, [] {
                   log_notice("SIGHUP changes nothing: the configuration is read when weftd starts");
                 }));

@@ -1,4 +1,7 @@
 // weftd: reads its options, starts the daemon, runs it. See daemon.h.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "base/log.h"
@@ -15,9 +18,17 @@ weft::LogLevel level_of(const std::string& name) {
   return weft::LogLevel::kInfo;
 }
 
+// Sockets must not land on descriptors 0 to 2, where log lines go.
+void open_standard_descriptors() {
+  int fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::dup(fd);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_descriptors();
   weft::OptionsOutcome outcome = weft::parse_options(argc, argv);
   if (!outcome.run) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == weft::kExitOk ? stdout : stderr);

@@ -82,7 +82,7 @@ Status Registry::add_directory(const std::string& directory) {
   if (ec) {
     return make_error(
         ErrorCode::kNotFound,
-        "plugin directory {}: {}; create it or set plugins.directory to one that exists",
+        "plugin directory {}: {}; create it, or name another with plugin_dir in [daemon] or --plugin-dir",
         base.string(), ec.message());
   }
   std::vector<std::string> files;

@@ -21,7 +21,7 @@ const weft_key kKeys[] = {
      "Weigh experts by their biased scores, as the first Kimi-Linear code did by accident."},
     {"prefill_min_rows", WEFT_KEY_INT, 0, "32",
      "Sequences with at least this many rows in a step use the prefill forms of attention."},
-    {"max_media_patches", WEFT_KEY_INT, 0, "16384",
+    {"max_media_patches", WEFT_KEY_INT, 0, "69632",
      "Largest image in patches; the vision workspace is sized for it."},
     {nullptr, 0, 0, nullptr, nullptr},
 };
@@ -90,7 +90,7 @@ Fault read_options(const weft_param* params, uint32_t n, Options* out) {
   o.cache_dtype = WEFT_F32;
   o.vision_norm_eps = 0x1p-23f;
   o.prefill_min_rows = 32;
-  o.max_media_patches = 16384;
+  o.max_media_patches = 69632;  // what preprocessing can make of a limit of 65536
   for (uint32_t i = 0; i < n; ++i) KIMI_TRY(read_one(params[i], &o));
   if (o.config.empty()) {
     return fault(WEFT_E_CONFIG, "config: missing; the text of config.json is required");

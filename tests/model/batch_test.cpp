@@ -194,8 +194,8 @@ TEST_CASE("media that does not fit the tower is refused") {
       {[](weft_media& x) { x.grid_w = 0; }, "media.grid_w: expected a multiple of 2"},
       {[](weft_media& x) { x.grid_w = 514; }, "media.grid_w"},
       {[](weft_media& x) { x.grid_t = 5; }, "media.grid_t: expected 1 to 4 frames, got 5"},
-      {[](weft_media& x) { x.grid_h = x.grid_w = 200; },
-       "exceed the limit of 16384; raise max_media_patches"},
+      {[](weft_media& x) { x.grid_h = x.grid_w = 400; },
+       "exceed the limit of 69632; raise max_media_patches"},
       {[](weft_media& x) { x.patches = nullptr; }, "media.patches: expected a pointer"},
   };
   for (const auto& [change, said] : cases) {

@@ -73,6 +73,25 @@ TEST_CASE("bad values say what was expected and what came") {
   CHECK(only_issue("deployment = 3\n").find("[[deployment]] tables") != std::string::npos);
 }
 
+TEST_CASE("addresses, paths and names that cannot work are found before the start") {
+  const auto says = [](std::string_view text, std::string_view part) {
+    CAPTURE(text);
+    CHECK(only_issue(text).find(part) != std::string::npos);
+  };
+  says("[daemon]\nlisten = [\"1.2.3:80\"]\n", "\"1.2.3\" is not an IP address");
+  says("[daemon]\nlisten = [\"example.com:80\"]\n", "is not an IP address");
+  says("[daemon]\nlisten = []\n", "at least one address");
+  says("[daemon]\nlisten = [\"[::1]:80\", \"[::1]:80\"]\n", "is named twice");
+  says("[daemon]\nsocket = \"/" + std::string(120, 'x') + "\"\n", "at most 107");
+  says("[[deployment]]\nname = \"a b\"\nmodel = \"/m\"\n", "name: expected 1 to 128");
+  says("[[deployment]]\nname = \"\"\nmodel = \"/m\"\n", "name: expected 1 to 128");
+  says("[[deployment]]\nname = \"a\"\nmodel = \"/m\"\nrestart_backoff = \"1m\"\n",
+       "is above restart_backoff_max");
+  says("[http]\nbody_max = \"12 parsecs\"\n", "got \"12 parsecs\"");
+  CHECK(parse_config("[daemon]\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:0\", \"localhost:80\"]\n")
+            .ok());
+}
+
 TEST_CASE("syntax errors carry their place") {
   CHECK(only_issue("[http\nbody_max = 1").starts_with("weft.toml:1:6: not valid TOML:"));
 }

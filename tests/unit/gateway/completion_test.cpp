@@ -216,7 +216,7 @@ TEST_CASE("prompts that cannot run are refused") {
   refused({{"prompt", {2048}}}, "outside the vocabulary");
   refused({{"prompt", {{1}, {2, 4096}}}}, "prompt[1]");
   refused({{"prompt", "x"}, {"logit_bias", {{"5000", 1}}}}, "logit_bias");
-  refused({{"prompt", std::vector<std::string>(40, "x")}, {"n", 128}}, "more than 4096 choices");
+  refused({{"prompt", std::vector<std::string>(40, "x")}, {"n", 128}}, "more than 256 choices");
   b.backend.mutable_info().ready.set_max_context(3);
   refused({{"prompt", {1, 2, 3}}}, "context_length_exceeded");
   FakeClient& fits = b.complete({{"prompt", {1, 2}}, {"max_tokens", 100}});
