@@ -15,6 +15,8 @@ struct ModelEntry {
   int64_t max_model_len = 0;
   bool supports_image_in = false;
   bool supports_reasoning = false;
+  std::string deployment = {};  // weft's own fields; left out when empty
+  std::string state = {};       // of the deployment: "ready", "loading", ...
 };
 
 std::string models_list_json(const std::vector<ModelEntry>& models);

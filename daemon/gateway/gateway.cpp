@@ -243,6 +243,8 @@ void Gateway::handle_models(http::Request request, http::Responder responder) {
     for (const std::string& name : model->names) {
       api::ModelEntry e;
       e.id = name;
+      e.deployment = model->deployment;
+      e.state = to_string(model->backend->info().state);
       e.root = model->names.front();
       e.created = model->created;
       e.max_model_len = model->backend->info().ready.max_context();

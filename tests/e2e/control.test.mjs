@@ -26,7 +26,7 @@ test("status, plugins, models", async () => {
   const plugins = JSON.parse((await ctl("--json", "plugins")).stdout).plugins;
   assert.deepEqual(plugins.filter((p) => p.state === "open").map((p) => p.name).sort(), ["example_null", "kernels_cpu", "model_kimi", "storage_file"]);
   assert.match((await ctl("plugins")).stdout, /model_kimi/);
-  assert.match((await ctl("models")).stdout, /micro-k3/);
+  assert.match((await ctl("models")).stdout, /micro-k3 +micro-k3 +ready/);
 });
 
 test("one-shot chat shows the thinking, the answer and the speed", async () => {
