@@ -26,6 +26,9 @@ test("status, plugins, models", async () => {
   const plugins = JSON.parse((await ctl("--json", "plugins")).stdout).plugins;
   assert.deepEqual(plugins.filter((p) => p.state === "open").map((p) => p.name).sort(), ["example_null", "kernels_cpu", "model_kimi", "storage_file"]);
   assert.match((await ctl("plugins")).stdout, /model_kimi/);
+  const waited = await ctl("wait", "--timeout", "5");
+  assert.equal(waited.code, 0);
+  assert.equal(waited.stdout, "ready\n");
   assert.match((await ctl("models")).stdout, /micro-k3 +micro-k3 +ready/);
 });
 
@@ -85,6 +88,7 @@ test("drain refuses new requests; stop ends the daemon", async () => {
     assert.equal((await run("drain")).code, 0);
     assert.equal((await own.post("/v1/completions", { model: "micro-k3", prompt: [1], max_tokens: 1 })).status, 503);
     assert.equal((await own.status()).state, "draining");
+    assert.equal((await run("wait", "--timeout", "5")).code, 4, "waiting for a daemon that drains is in vain");
     assert.equal((await run("stop")).code, 0);
     assert.equal((await own.exited).code, 0);
   } finally { await own.kill(); }

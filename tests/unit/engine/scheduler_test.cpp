@@ -148,3 +148,23 @@ TEST_CASE("a newcomer leaves one page per running sequence") {
   CHECK(rig.scheduler.waiting() == 1);
   CHECK(plan.size() == 2);
 }
+
+TEST_CASE("a long prompt leaves room for those behind it, and takes what they do not need") {
+  Rig rig({.max_sequences = 4, .max_batch_tokens = 16, .max_logit_rows = 20, .max_waiting = 8},
+          400);
+  const auto rows_of = [&](uint64_t id, const std::vector<PlannedRun>& plan) {
+    uint32_t rows = 0;
+    for (const PlannedRun& run : plan) rows += run.sequence->id() == id ? run.rows : 0;
+    return rows;
+  };
+  REQUIRE(rig.add(1, 200).ok());
+  const auto alone = rig.scheduler.plan();
+  CHECK(rows_of(1, alone) == 16);  // nobody behind it: the whole step
+  rig.run(alone);
+  REQUIRE(rig.add(2, 2).ok());
+  const auto both = rig.scheduler.plan();
+  CHECK(rows_of(2, both) == 2);  // a newcomer starts in the very next step
+  CHECK(rows_of(1, both) == 14);
+  rig.run(both);
+  CHECK(rig.scheduler.plan().size() == 2);  // one decodes, the other goes on with its prompt
+}
