@@ -50,6 +50,7 @@ Result<std::unique_ptr<HostKernels>> HostKernels::make(const weft_kernels_v1* ta
         "isa_max: expected ref, avx2, avx512, avx512_bf16, amx or nothing, came \"{}\"", isa_max);
   }
   std::unique_ptr<HostKernels> out(new HostKernels(table, plugin));
+  out->isa_max_ = limit->isa_max;
   out->info_.struct_size = sizeof out->info_;
   weft_err err = make_err();
   if (const weft_status status = table->info(plugin, &out->info_, &err); status != WEFT_OK) {
@@ -100,7 +101,7 @@ const weft_kernel* HostKernels::find(std::string_view op, uint32_t dtype_w,
 
 weft_status HostKernels::pack_plan(const weft_weight* w, uint32_t* layout, uint64_t* bytes,
                                    uint64_t* scale_bytes) const {
-  return table_->pack_plan(plugin_, w, layout, bytes, scale_bytes);
+  return table_->pack_plan(plugin_, isa_max_, w, layout, bytes, scale_bytes);
 }
 
 weft_status HostKernels::pack(const weft_weight* src, const weft_weight* dst, weft_err* err) const {

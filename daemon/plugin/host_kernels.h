@@ -38,6 +38,7 @@ class HostKernels {
 
   const weft_kernels_v1* table_;
   weft_plugin* plugin_;
+  uint32_t isa_max_ = 0;  // WEFT_ISA_*, the highest allowed
   weft_kernels_info info_{};
   std::vector<weft_kernel> kernels_;
 };

@@ -15,8 +15,11 @@ inline weft_status check(const weft_op_embed& op, bool launch, weft_err* err) {
 inline weft_status check(const weft_op_norm& op, bool launch, weft_err* err) {
   return check_norm(op, launch, err);
 }
-inline weft_status check(const weft_op_gemm& op, bool launch, weft_err* err) {
-  return check_gemm(op, launch, err);
+inline weft_status check(const weft_op_gemm& op, bool launch, weft_err* err, bool panels) {
+  return check_gemm(op, launch, err, panels);
+}
+inline weft_status check(const weft_op_gemm_group& op, bool launch, weft_err* err, bool panels) {
+  return check_gemm_group(op, launch, err, panels);
 }
 inline weft_status check(const weft_op_glu& op, bool launch, weft_err* err) {
   return check_glu(op, launch, err);
@@ -45,8 +48,8 @@ inline weft_status check(const weft_op_mla& op, bool launch, weft_err* err) {
 inline weft_status check(const weft_op_route& op, bool launch, weft_err* err) {
   return check_route(op, launch, err);
 }
-inline weft_status check(const weft_op_moe& op, bool launch, weft_err* err) {
-  return check_moe(op, launch, err);
+inline weft_status check(const weft_op_moe& op, bool launch, weft_err* err, bool panels) {
+  return check_moe(op, launch, err, panels);
 }
 inline weft_status check(const weft_op_gelu& op, bool launch, weft_err* err) {
   return check_gelu(op, launch, err);
@@ -65,6 +68,7 @@ inline weft_status check(const weft_op_vit_merge& op, bool launch, weft_err* err
 void scan(const weft_op_embed& op);
 void scan(const weft_op_norm& op);
 void scan(const weft_op_gemm& op);
+void scan(const weft_op_gemm_group& op);
 void scan(const weft_op_glu& op);
 void scan(const weft_op_gate& op);
 void scan(const weft_op_add& op);
@@ -86,7 +90,8 @@ Need no_workspace(const Op&) {
   return {};
 }
 
-template <class Op>
+// Panels: the variant reads weights in layout kLayoutPanels as well as row-major ones.
+template <class Op, bool Panels>
 weft_status checked(const void* args, bool launch, weft_err* err) {
   const Op* op = static_cast<const Op*>(args);
   if (op == nullptr)
@@ -101,16 +106,20 @@ weft_status checked(const void* args, bool launch, weft_err* err) {
         err, WEFT_E_ARG,
         "kernels_cpu: head.flags: expected WEFT_OP_CHECK_FINITE or 0, got %u; fix the caller",
         op->head.flags);
-  return check(*op, launch, err);
+  if constexpr (requires { check(*op, launch, err, Panels); }) {
+    return check(*op, launch, err, Panels);
+  } else {
+    return check(*op, launch, err);
+  }
 }
 
-template <class Op, Need (*NeedOf)(const Op&), uint32_t Class>
+template <class Op, Need (*NeedOf)(const Op&), uint32_t Class, bool Panels>
 weft_status plan_op(const void* args, weft_plan* out, weft_err* err) {
   if (out == nullptr || out->struct_size < sizeof(weft_plan))
     return fail(err, WEFT_E_ARG,
                 "kernels_cpu: plan.struct_size: expected at least %zu, got %u; fix the caller",
                 sizeof(weft_plan), out == nullptr ? 0 : out->struct_size);
-  const weft_status status = checked<Op>(args, false, err);
+  const weft_status status = checked<Op, Panels>(args, false, err);
   if (status != WEFT_OK) return status;
   const Op& op = *static_cast<const Op*>(args);
   out->bits_class = Class;
@@ -118,9 +127,10 @@ weft_status plan_op(const void* args, weft_plan* out, weft_err* err) {
   return WEFT_OK;
 }
 
-template <class Op, void (*Run)(const Op&), Need (*NeedOf)(const Op&), void (*Scan)(const Op&)>
+template <class Op, void (*Run)(const Op&), Need (*NeedOf)(const Op&), void (*Scan)(const Op&),
+          bool Panels>
 weft_status launch_op(const void* args, weft_err* err) {
-  const weft_status status = checked<Op>(args, true, err);
+  const weft_status status = checked<Op, Panels>(args, true, err);
   if (status != WEFT_OK) return status;
   const Op& op = *static_cast<const Op*>(args);
   // One thread's share is enough to run; more than that is speed.
@@ -137,7 +147,7 @@ weft_status launch_op(const void* args, weft_err* err) {
 }
 
 template <class Op, void (*Run)(const Op&), Need (*NeedOf)(const Op&), uint32_t Class,
-          void (*Scan)(const Op&) = &scan>
+          void (*Scan)(const Op&) = &scan, bool Panels = false>
 constexpr weft_kernel kernel(const char* op, const char* variant, uint32_t isa, uint32_t dtype_w,
                              int32_t score) {
   return {op,
@@ -146,8 +156,8 @@ constexpr weft_kernel kernel(const char* op, const char* variant, uint32_t isa, 
           dtype_w,
           WEFT_F32,
           score,
-          &plan_op<Op, NeedOf, Class>,
-          &launch_op<Op, Run, NeedOf, Scan>};
+          &plan_op<Op, NeedOf, Class, Panels>,
+          &launch_op<Op, Run, NeedOf, Scan, Panels>};
 }
 
 }  // namespace weft::kernels_cpu

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "numeric.h"
+#include "panels.h"
 
 namespace weft::kernels_cpu {
 
@@ -80,9 +81,13 @@ void Check::stride_bytes(uint64_t stride, uint64_t least, const char* field) {
 void Check::weight(const weft_weight& w, bool allow_mxfp4, const char* field) {
   const bool known =
       w.dtype == WEFT_F32 || w.dtype == WEFT_BF16 || (allow_mxfp4 && w.dtype == WEFT_MXFP4);
-  const uint64_t align = known && w.dtype != WEFT_MXFP4 ? dtype_bytes(w.dtype) : 1;
+  const uint64_t align = w.layout == kLayoutPanels        ? kPanelAlign
+                         : known && w.dtype != WEFT_MXFP4 ? dtype_bytes(w.dtype)
+                                                          : 1;
   const bool quantised = w.dtype == WEFT_MXFP4;
-  const bool shaped = w.layout == 0 && w.n > 0 && w.k > 0 && w.n <= UINT32_MAX && w.k <= UINT32_MAX;
+  const bool panels = panels_ && w.layout == kLayoutPanels && w.dtype != WEFT_F32;
+  const bool placed = w.layout == kLayoutRows || panels;
+  const bool shaped = placed && w.n > 0 && w.k > 0 && w.n <= UINT32_MAX && w.k <= UINT32_MAX;
   const bool here = w.data != nullptr && reinterpret_cast<uintptr_t>(w.data) % align == 0 &&
                     (!quantised || w.scale != nullptr);
   // The common case leaves before any name is spelled out: moe checks thousands of matrices per
@@ -96,7 +101,8 @@ void Check::weight(const weft_weight& w, bool allow_mxfp4, const char* field) {
   };
   that(known, part("dtype"),
        allow_mxfp4 ? "f32 (1), bf16 (2) or mxfp4 (64)" : "f32 (1) or bf16 (2)", w.dtype);
-  that(w.layout == 0, part("layout"), "0 (row-major)", w.layout);
+  that(placed, part("layout"),
+       panels_ ? "0 (row-major) or 1 (panels, not of f32)" : "0 (row-major)", w.layout);
   that(w.n > 0, part("n"), "at least 1", as_ll(w.n));
   that(w.k > 0, part("k"), "at least 1", as_ll(w.k));
   at_most(w.n, UINT32_MAX, part("n"));
@@ -192,13 +198,33 @@ weft_status check_norm(const weft_op_norm& op, bool launch, weft_err* err) {
   return c.status();
 }
 
-weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err) {
-  Check c("gemm", launch, err);
+weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, bool panels) {
+  Check c("gemm", launch, err, panels);
   c.that((op.mode & ~WEFT_GEMM_ADD) == 0, "mode", "WEFT_GEMM_ADD or 0", op.mode);
   c.that(op.y_dtype == WEFT_F32, "y_dtype", "f32 (1)", op.y_dtype);
   c.weight(op.w, true, "w");
   c.rows(op.x, op.x_stride, op.n_rows, op.w.k, "x");
   c.rows(op.y, op.y_stride, op.n_rows, op.w.n, "y");
+  return c.status();
+}
+
+weft_status check_gemm_group(const weft_op_gemm_group& op, bool launch, weft_err* err,
+                             bool panels) {
+  Check c("gemm_group", launch, err, panels);
+  c.positive(op.n_out, "n_out");
+  c.at_most(op.n_out, kGroupMax, "n_out");
+  c.that(op.y_dtype == WEFT_F32, "y_dtype", "f32 (1)", op.y_dtype);
+  // The list is host memory that plan needs as well.
+  c.that(op.out != nullptr, "out", "a pointer", 0);
+  for (uint32_t i = 0; i < op.n_out && c.ok(); ++i) {
+    const weft_gemm_out& out = op.out[i];
+    c.that((out.mode & ~WEFT_GEMM_ADD) == 0, "out.mode", "WEFT_GEMM_ADD or 0", out.mode);
+    c.weight(out.w, true, "out.w");
+    c.that(out.w.k == op.out[0].w.k && out.w.dtype == op.out[0].w.dtype, "out.w",
+           "the k and dtype of out[0].w", static_cast<long long>(i));
+    c.rows(out.y, out.y_stride, op.n_rows, out.w.n, "out.y");
+  }
+  if (c.ok()) c.rows(op.x, op.x_stride, op.n_rows, op.out[0].w.k, "x");
   return c.status();
 }
 
@@ -371,8 +397,8 @@ weft_status check_route(const weft_op_route& op, bool launch, weft_err* err) {
   return c.status();
 }
 
-weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err) {
-  Check c("moe", launch, err);
+weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, bool panels) {
+  Check c("moe", launch, err, panels);
   c.positive(op.n_local, "n_local");
   c.at_most(uint64_t{op.first} + op.n_local, 65536, "first + n_local");
   c.positive(op.topk, "topk");
@@ -387,8 +413,8 @@ weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err) {
     c.weight(op.w2[e], true, "w2");
     c.weight(op.w3[e], true, "w3");
     const auto same = [&](const weft_weight& w, uint64_t n, uint64_t k, const char* field) {
-      c.that(w.n == n && w.k == k && w.dtype == op.w1[0].dtype, field,
-             "the shape and dtype of w1[0]", static_cast<long long>(e));
+      c.that(w.n == n && w.k == k && w.dtype == op.w1[0].dtype && w.layout == op.w1[0].layout,
+             field, "the shape, dtype and layout of w1[0]", static_cast<long long>(e));
     };
     same(op.w1[e], op.w1[0].n, op.w1[0].k, "w1");
     same(op.w3[e], op.w1[0].n, op.w1[0].k, "w3");

@@ -14,9 +14,14 @@ namespace weft::kernels_cpu {
 weft_status fail(weft_err* err, weft_status code, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Matrices of one gemm_group.
+constexpr uint32_t kGroupMax = 16;
+
 class Check {
  public:
-  Check(const char* op, bool launch, weft_err* err) : op_(op), launch_(launch), err_(err) {}
+  // panels: weights may also come in layout kLayoutPanels (panels.h).
+  Check(const char* op, bool launch, weft_err* err, bool panels = false)
+      : op_(op), launch_(launch), panels_(panels), err_(err) {}
 
   weft_status status() const { return status_; }
   bool ok() const { return status_ == WEFT_OK; }
@@ -44,13 +49,16 @@ class Check {
 
   const char* op_;
   bool launch_;
+  bool panels_;
   weft_err* err_;
   weft_status status_ = WEFT_OK;
 };
 
 weft_status check_embed(const weft_op_embed& op, bool launch, weft_err* err);
 weft_status check_norm(const weft_op_norm& op, bool launch, weft_err* err);
-weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err);
+weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, bool panels = false);
+weft_status check_gemm_group(const weft_op_gemm_group& op, bool launch, weft_err* err,
+                             bool panels = false);
 weft_status check_glu(const weft_op_glu& op, bool launch, weft_err* err);
 weft_status check_gate(const weft_op_gate& op, bool launch, weft_err* err);
 weft_status check_add(const weft_op_add& op, bool launch, weft_err* err);
@@ -60,7 +68,7 @@ weft_status check_kda(const weft_op_kda& op, bool launch, weft_err* err);
 weft_status check_mla_store(const weft_op_mla_store& op, bool launch, weft_err* err);
 weft_status check_mla(const weft_op_mla& op, bool launch, weft_err* err);
 weft_status check_route(const weft_op_route& op, bool launch, weft_err* err);
-weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err);
+weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, bool panels = false);
 weft_status check_gelu(const weft_op_gelu& op, bool launch, weft_err* err);
 weft_status check_vit_pos(const weft_op_vit_pos& op, bool launch, weft_err* err);
 weft_status check_vit_attend(const weft_op_vit_attend& op, bool launch, weft_err* err);

@@ -15,7 +15,9 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #else
+bool has_avx512_bf16() { return false; }
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
 #endif
@@ -30,12 +32,15 @@ bool cpu_runs(uint32_t isa) {
       return has_avx2();
     case WEFT_ISA_X86_AVX512:
       return has_avx512();
+    case WEFT_ISA_X86_AVX512_BF16:
+      return has_avx512_bf16();
     default:
       return false;
   }
 }
 
 const char* cpu_isa_name() {
+  if (cpu_runs(WEFT_ISA_X86_AVX512_BF16)) return "avx512_bf16";
   if (cpu_runs(WEFT_ISA_X86_AVX512)) return "avx512";
   if (cpu_runs(WEFT_ISA_X86_AVX2)) return "avx2";
   return "any";

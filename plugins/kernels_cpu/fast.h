@@ -17,6 +17,7 @@
   namespace weft::kernels_cpu::name {                 \
   void norm(const weft_op_norm& op);                  \
   void gemm(const weft_op_gemm& op);                  \
+  void gemm_group(const weft_op_gemm_group& op);      \
   void glu(const weft_op_glu& op);                    \
   void gate(const weft_op_gate& op);                  \
   void add(const weft_op_add& op);                    \
@@ -29,6 +30,7 @@
   void gelu(const weft_op_gelu& op);                  \
   void vit_attend(const weft_op_vit_attend& op);      \
   Need gemm_need(const weft_op_gemm& op);             \
+  Need gemm_group_need(const weft_op_gemm_group& op); \
   Need attnres_need(const weft_op_attnres& op);       \
   Need kda_step_need(const weft_op_kda& op);          \
   Need kda_chunk_need(const weft_op_kda& op);         \
@@ -41,6 +43,18 @@
 #if defined(__x86_64__)
 WEFT_FAST_VARIANT(avx2)
 WEFT_FAST_VARIANT(avx512)
+#endif
+
+// BF16 dot products (AVX512-BF16): what matrix products take in is rounded to bf16 first.
+#if defined(__x86_64__)
+namespace weft::kernels_cpu::avx512_bf16 {
+void gemm(const weft_op_gemm& op);
+void gemm_group(const weft_op_gemm_group& op);
+void moe(const weft_op_moe& op);
+Need gemm_need(const weft_op_gemm& op);
+Need gemm_group_need(const weft_op_gemm_group& op);
+Need moe_need(const weft_op_moe& op);
+}  // namespace weft::kernels_cpu::avx512_bf16
 #endif
 
 #undef WEFT_FAST_VARIANT

@@ -128,3 +128,10 @@ inline float largest(const float* s, uint32_t n, float top) {
     if (!(s[i] <= top)) top = s[i];
   return top;
 }
+
+// The activation of glu and moe: act(gate, up).
+inline V gated(uint32_t act, float beta, float up_beta, V gate, V up) {
+  if (act == WEFT_ACT_SILU) return mul(mul(gate, sigmoid(gate)), up);
+  const V capped = up_beta == 0 ? up : mul(set(up_beta), tanh(div(up, set(up_beta))));
+  return mul(mul(mul(set(beta), tanh(div(gate, set(beta)))), sigmoid(gate)), capped);
+}

@@ -325,64 +325,37 @@ void gemm(const weft_op_gemm& op) {
   });
 }
 
+Need gemm_group_need(const weft_op_gemm_group& op) { return gemm_need(member_of(op, 0)); }
+
+void gemm_group(const weft_op_gemm_group& op) {
+  for (uint32_t i = 0; i < op.n_out; ++i) gemm(member_of(op, i));
+}
+
 namespace {
 
 // Workspace that all threads of a moe call share.
 struct MoeWork {
-  uint32_t* start;   // [n_local + 1] where an expert's entries begin
-  uint32_t* active;  // [n_local] experts with entries
-  uint32_t* row;     // [entries] source row of an entry
-  uint32_t* entry;   // [n_rows * topk] slot -> entry, or kNoEntry
+  ExpertGroups groups;
   float *gate, *up;  // [entries, w1.n]; gate becomes the activated vector
   float* out;        // [entries, w2.n]
 };
-constexpr uint32_t kNoEntry = UINT32_MAX;
 
 inline MoeWork moe_work(const weft_op_moe& op, uint8_t* shared) {
   Bump bump(shared);
   const uint64_t slots = uint64_t{op.n_rows} * op.topk;
   MoeWork w;
-  w.start = bump.take<uint32_t>(op.n_local + uint64_t{1});
-  w.active = bump.take<uint32_t>(op.n_local);
-  w.row = bump.take<uint32_t>(slots);
-  w.entry = bump.take<uint32_t>(slots);
+  w.groups = ExpertGroups::take(op, bump);
   w.gate = bump.take<float>(slots * op.w1[0].n);
   w.up = bump.take<float>(slots * op.w1[0].n);
   w.out = bump.take<float>(slots * op.w2[0].n);
   return w;
 }
 
-// Counting sort of the slots by expert; inside an expert in row order. Returns the number of active
-// experts.
-inline uint32_t group_by_expert(const weft_op_moe& op, const MoeWork& w) {
-  const uint64_t slots = uint64_t{op.n_rows} * op.topk;
-  const auto local = [&](uint64_t slot) {  // n_local for an expert that is not here
-    const uint32_t id = op.id[slot];
-    return id < op.first || id - op.first >= op.n_local ? op.n_local : id - op.first;
-  };
-  for (uint32_t e = 0; e <= op.n_local; ++e) w.start[e] = 0;
-  for (uint64_t s = 0; s < slots; ++s)
-    if (local(s) < op.n_local) ++w.start[local(s) + 1];
-  uint32_t n_active = 0;
-  for (uint32_t e = 0; e < op.n_local; ++e) {
-    if (w.start[e + 1] > 0) w.active[n_active++] = e;
-    w.start[e + 1] += w.start[e];
-  }
-  for (uint64_t s = 0; s < slots; ++s) {
-    const uint32_t e = local(s);
-    w.entry[s] = e < op.n_local ? w.start[e]++ : kNoEntry;
-    if (e < op.n_local) w.row[w.entry[s]] = static_cast<uint32_t>(s / op.topk);
-  }
-  for (uint32_t e = op.n_local; e > 0; --e) w.start[e] = w.start[e - 1];
-  w.start[0] = 0;
-  return n_active;
-}
-
 inline void moe_up(const weft_op_moe& op, const MoeWork& w, uint32_t e, uint64_t first,
                    float* scratch) {
   const uint64_t inner = op.w1[0].n;
-  const uint64_t begin = w.start[e], n = w.start[e + 1] - begin;
-  const Rows x{static_cast<const float*>(op.x), op.x_stride, w.row + begin};
+  const uint64_t begin = w.groups.start[e], n = w.groups.start[e + 1] - begin;
+  const Rows x{static_cast<const float*>(op.x), op.x_stride, w.groups.row + begin};
   const uint32_t count = panel_width(inner, first);
   const auto into = [&](float* buffer) {
     return [=](uint64_t r, uint32_t j, float value) {
@@ -405,7 +378,7 @@ inline void moe_up(const weft_op_moe& op, const MoeWork& w, uint32_t e, uint64_t
 inline void moe_down(const weft_op_moe& op, const MoeWork& w, uint32_t e, uint64_t first,
                      float* scratch) {
   const uint64_t inner = op.w1[0].n, width = op.w2[0].n;
-  const uint64_t begin = w.start[e], n = w.start[e + 1] - begin;
+  const uint64_t begin = w.groups.start[e], n = w.groups.start[e + 1] - begin;
   const Rows h{w.gate + begin * inner, inner, nullptr};
   panel(
       h, n, op.w2[e], first, panel_width(width, first), scratch,
@@ -419,7 +392,7 @@ inline void moe_sum(const weft_op_moe& op, const MoeWork& w, uint64_t r, uint64_
   each_block(count, [&](uint64_t c, uint32_t lanes) {
     V acc = zero();
     for (uint32_t j = 0; j < op.topk; ++j) {
-      const uint32_t entry = w.entry[r * op.topk + j];
+      const uint32_t entry = w.groups.entry[r * op.topk + j];
       if (entry == kNoEntry) continue;
       const V value = load_upto(w.out + uint64_t{entry} * op.w2[0].n + first + c, lanes);
       acc = plus(acc, mul(set(op.w[r * op.topk + j]), value));
@@ -434,8 +407,7 @@ constexpr uint64_t kSumColumns = 512;
 
 Need moe_need(const weft_op_moe& op) {
   const uint64_t slots = uint64_t{op.n_rows} * op.topk;
-  const uint64_t shared = slab<uint32_t>(op.n_local + uint64_t{1}) + slab<uint32_t>(op.n_local) +
-                          2 * slab<uint32_t>(slots) + 2 * slab<float>(slots * op.w1[0].n) +
+  const uint64_t shared = ExpertGroups::bytes(op) + 2 * slab<float>(slots * op.w1[0].n) +
                           slab<float>(slots * op.w2[0].n);
   return {shared, slab<float>(kPanelScratch)};
 }
@@ -444,17 +416,17 @@ void moe(const weft_op_moe& op) {
   const uint64_t work = uint64_t{op.n_rows} * op.topk * op.w1[0].n * (2 * op.w1[0].k + op.w2[0].n);
   const Team team(op.head, moe_need(op), work, UINT32_MAX);
   const MoeWork w = moe_work(op, team.shared());
-  const uint32_t n_active = group_by_expert(op, w);
+  const uint32_t n_active = group_by_expert(op, w.groups);
   const uint64_t up_panels = panels(op.w1[0].n), down_panels = panels(op.w2[0].n);
   team.over(n_active * up_panels, [&](uint64_t begin, uint64_t end, uint32_t part) {
     float* scratch = reinterpret_cast<float*>(team.scratch(part));
     for (uint64_t i = begin; i < end; ++i)
-      moe_up(op, w, w.active[i / up_panels], i % up_panels * kPanel, scratch);
+      moe_up(op, w, w.groups.active[i / up_panels], i % up_panels * kPanel, scratch);
   });
   team.over(n_active * down_panels, [&](uint64_t begin, uint64_t end, uint32_t part) {
     float* scratch = reinterpret_cast<float*>(team.scratch(part));
     for (uint64_t i = begin; i < end; ++i)
-      moe_down(op, w, w.active[i / down_panels], i % down_panels * kPanel, scratch);
+      moe_down(op, w, w.groups.active[i / down_panels], i % down_panels * kPanel, scratch);
   });
   const uint64_t width = op.w2[0].n, blocks = (width + kSumColumns - 1) / kSumColumns;
   team.over(op.n_rows * blocks, [&](uint64_t begin, uint64_t end, uint32_t) {

@@ -9,12 +9,6 @@ inline float* row_of(void* base, uint64_t stride, uint64_t r) {
   return static_cast<float*>(base) + r * stride;
 }
 
-inline V gated(uint32_t act, float beta, float up_beta, V gate, V up) {
-  if (act == WEFT_ACT_SILU) return mul(mul(gate, sigmoid(gate)), up);
-  const V capped = up_beta == 0 ? up : mul(set(up_beta), tanh(div(up, set(up_beta))));
-  return mul(mul(mul(set(beta), tanh(div(gate, set(beta)))), sigmoid(gate)), capped);
-}
-
 // Work of an element of a transcendental op, in multiply-adds.
 constexpr uint64_t kMathWork = 16;
 

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "cpu.h"
 #include "numeric.h"
+#include "panels.h"
 #include "registry.h"
 #include "weft/kernels.h"
 #include "weft/note.h"
@@ -42,26 +43,47 @@ weft_status sizes_of(const weft_weight* w, Sizes* out, weft_err* err) {
   if (w == nullptr)
     return fail(err, WEFT_E_ARG,
                 "kernels_cpu: pack.w: expected a pointer, got NULL; fix the caller");
-  Check c("pack", false, err);
+  Check c("pack", false, err, true);
   c.weight(*w, true, "w");
   if (!c.ok()) return c.status();
-  const bool quantised = w->dtype == WEFT_MXFP4;
-  *out = quantised ? Sizes{w->n * (w->k / 2), w->n * (w->k / 32)}
-                   : Sizes{w->n * w->k * dtype_bytes(w->dtype), 0};
+  if (w->layout == kLayoutPanels)
+    *out = {panel_count(w->n) * panel_bytes(*w), panel_count(w->n) * panel_scale_bytes(*w)};
+  else if (w->dtype == WEFT_MXFP4)
+    *out = {w->n * (w->k / 2), w->n * (w->k / 32)};
+  else
+    *out = {w->n * w->k * dtype_bytes(w->dtype), 0};
   return WEFT_OK;
 }
 
-// Every variant reads checkpoint order, so the loader may read files straight into place.
-weft_status pack_plan(weft_plugin*, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
-                      uint64_t* scale_bytes) {
+// Panels where the best matrix kernels want them; everything else reads checkpoint order, so that
+// the loader may read files straight into place.
+uint32_t layout_for(const weft_weight& w, uint32_t isa_max) {
+  const bool dots = isa_max >= WEFT_ISA_X86_AVX512_BF16 && cpu_runs(WEFT_ISA_X86_AVX512_BF16);
+  return dots && w.dtype != WEFT_F32 ? kLayoutPanels : kLayoutRows;
+}
+
+weft_status pack_plan(weft_plugin*, uint32_t isa_max, const weft_weight* w, uint32_t* layout,
+                      uint64_t* bytes, uint64_t* scale_bytes) {
+  if (w == nullptr || layout == nullptr || bytes == nullptr || scale_bytes == nullptr)
+    return WEFT_E_ARG;
+  weft_weight packed = *w;
+  packed.layout = layout_for(*w, isa_max);
+  packed.data = packed.scale = nullptr;
   Sizes sizes;
-  const weft_status status = sizes_of(w, &sizes, nullptr);
+  const weft_status status = sizes_of(&packed, &sizes, nullptr);
   if (status != WEFT_OK) return status;
-  if (layout == nullptr || bytes == nullptr || scale_bytes == nullptr) return WEFT_E_ARG;
-  *layout = 0;
+  *layout = packed.layout;
   *bytes = sizes.data;
   *scale_bytes = sizes.scale;
   return WEFT_OK;
+}
+
+void copy_packed(const weft_weight& src, const weft_weight& dst) {
+  auto* data = static_cast<uint8_t*>(const_cast<void*>(dst.data));
+  auto* scale = static_cast<uint8_t*>(const_cast<void*>(dst.scale));
+  for (uint64_t p = 0; p < panel_count(src.n); ++p)
+    pack_panel(src, p, data + p * panel_bytes(src),
+               scale == nullptr ? nullptr : scale + p * panel_scale_bytes(src));
 }
 
 weft_status pack(weft_plugin*, const weft_weight* src, const weft_weight* dst, weft_err* err) {
@@ -69,6 +91,9 @@ weft_status pack(weft_plugin*, const weft_weight* src, const weft_weight* dst, w
   weft_status status = sizes_of(src, &from, err);
   if (status == WEFT_OK) status = sizes_of(dst, &to, err);
   if (status != WEFT_OK) return status;
+  if (src->layout != kLayoutRows)
+    return fail(err, WEFT_E_ARG, "kernels_cpu: pack.src: expected layout 0 (row-major), got %u",
+                src->layout);
   if (src->dtype != dst->dtype || src->n != dst->n || src->k != dst->k)
     return fail(
         err, WEFT_E_ARG,
@@ -79,6 +104,10 @@ weft_status pack(weft_plugin*, const weft_weight* src, const weft_weight* dst, w
   if (src->data == nullptr || dst->data == nullptr || !scales)
     return fail(err, WEFT_E_ARG,
                 "kernels_cpu: pack: expected data (and scale for mxfp4) on both sides, got NULL");
+  if (dst->layout == kLayoutPanels) {
+    copy_packed(*src, *dst);
+    return WEFT_OK;
+  }
   if (src->data != dst->data) memcpy(const_cast<void*>(dst->data), src->data, from.data);
   if (from.scale != 0 && src->scale != dst->scale)
     memcpy(const_cast<void*>(dst->scale), src->scale, from.scale);

@@ -11,6 +11,7 @@ namespace weft::kernels_cpu::ref {
 void embed(const weft_op_embed& op);
 void norm(const weft_op_norm& op);
 void gemm(const weft_op_gemm& op);
+void gemm_group(const weft_op_gemm_group& op);
 void glu(const weft_op_glu& op);
 void gate(const weft_op_gate& op);
 void add(const weft_op_add& op);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "numeric.h"
+#include "panels.h"
 #include "ref.h"
 
 namespace weft::kernels_cpu::ref {
@@ -9,7 +10,7 @@ namespace {
 
 double dot(const weft_weight& w, uint64_t n, const float* x) {
   double sum = 0;
-  for (uint64_t k = 0; k < w.k; ++k) sum += static_cast<double>(weight_value(w, n, k)) * x[k];
+  for (uint64_t k = 0; k < w.k; ++k) sum += static_cast<double>(any_weight_value(w, n, k)) * x[k];
   return sum;
 }
 
@@ -24,6 +25,10 @@ void gemm(const weft_op_gemm& op) {
       y[n] = static_cast<float>((op.mode & WEFT_GEMM_ADD) != 0 ? y[n] + sum : sum);
     }
   }
+}
+
+void gemm_group(const weft_op_gemm_group& op) {
+  for (uint32_t i = 0; i < op.n_out; ++i) gemm(member_of(op, i));
 }
 
 Need moe_need(const weft_op_moe& op) {

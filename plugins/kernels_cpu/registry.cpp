@@ -14,12 +14,16 @@ constexpr weft_kernel ref_embed(uint32_t dtype_w) {
                                                                    dtype_w, 0);
 }
 constexpr weft_kernel ref_gemm(uint32_t dtype_w) {
-  return kernel<weft_op_gemm, ref::gemm, no_workspace, kBitsRef>("gemm", "ref", WEFT_ISA_ANY,
-                                                                 dtype_w, 0);
+  return kernel<weft_op_gemm, ref::gemm, no_workspace, kBitsRef, &scan, true>(
+      "gemm", "ref", WEFT_ISA_ANY, dtype_w, 0);
+}
+constexpr weft_kernel ref_gemm_group(uint32_t dtype_w) {
+  return kernel<weft_op_gemm_group, ref::gemm_group, no_workspace, kBitsRef, &scan, true>(
+      "gemm_group", "ref", WEFT_ISA_ANY, dtype_w, 0);
 }
 constexpr weft_kernel ref_moe(uint32_t dtype_w) {
-  return kernel<weft_op_moe, ref::moe, ref::moe_need, kBitsRef>("moe", "ref", WEFT_ISA_ANY, dtype_w,
-                                                                0);
+  return kernel<weft_op_moe, ref::moe, ref::moe_need, kBitsRef, &scan, true>(
+      "moe", "ref", WEFT_ISA_ANY, dtype_w, 0);
 }
 constexpr weft_kernel ref_mla_store(uint32_t dtype_w) {
   return kernel<weft_op_mla_store, ref::mla_store, no_workspace, kBitsRef>(
@@ -39,28 +43,42 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
   kernel<args, ns::op, ns::op##_need, bits>(#op, #ns, isa, dtype_w, score)
 #define WEFT_FAST_PLAIN(ns, isa, bits, score, args, op) \
   kernel<args, ns::op, no_workspace, bits>(#op, #ns, isa, 0, score)
-#define WEFT_FAST_ROWS(ns, isa, bits, score)                                      \
-  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_F32),              \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),         \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),        \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_F32),            \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),           \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),          \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),     \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),    \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),  \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),    \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),   \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3), \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_attnres, attnres, 0),           \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_step, 0),              \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_chunk, 0),             \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_vit_attend, vit_attend, 0),     \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_norm, norm),                  \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_glu, glu),                    \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gate, gate),                  \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_add, add),                    \
+#define WEFT_FAST_ROWS(ns, isa, bits, score)                                           \
+  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_F32),                   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),              \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),             \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_F32),   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_F32),                 \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),  \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4), \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),               \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),          \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),         \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),       \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),         \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),        \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3),      \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_attnres, attnres, 0),                \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_step, 0),                   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_chunk, 0),                  \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_vit_attend, vit_attend, 0),          \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_norm, norm),                       \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_glu, glu),                         \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gate, gate),                       \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_add, add),                         \
       WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gelu, gelu)
+
+// Variants that read packed panels.
+#define WEFT_PANEL_ROW(ns, isa, bits, score, args, op, dtype_w) \
+  kernel<args, ns::op, ns::op##_need, bits, &scan, true>(#op, #ns, isa, dtype_w, score)
+#define WEFT_PANEL_ROWS(ns, isa, bits, score)                                           \
+  WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),                  \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),             \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),  \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4), \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4)
 
 constexpr weft_kernel kKernels[] = {
     ref_embed(WEFT_F32),
@@ -68,6 +86,9 @@ constexpr weft_kernel kKernels[] = {
     ref_gemm(WEFT_F32),
     ref_gemm(WEFT_BF16),
     ref_gemm(WEFT_MXFP4),
+    ref_gemm_group(WEFT_F32),
+    ref_gemm_group(WEFT_BF16),
+    ref_gemm_group(WEFT_MXFP4),
     ref_moe(WEFT_F32),
     ref_moe(WEFT_BF16),
     ref_moe(WEFT_MXFP4),
@@ -106,6 +127,7 @@ constexpr weft_kernel kKernels[] = {
 #if defined(__x86_64__)
     WEFT_FAST_ROWS(avx2, WEFT_ISA_X86_AVX2, kBitsAvx2, 100),
     WEFT_FAST_ROWS(avx512, WEFT_ISA_X86_AVX512, kBitsAvx512, 200),
+    WEFT_PANEL_ROWS(avx512_bf16, WEFT_ISA_X86_AVX512_BF16, kBitsAvx512Bf16, 300),
 #endif
 };
 

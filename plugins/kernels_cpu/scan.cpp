@@ -21,6 +21,10 @@ void rows(const weft_op_head& head, const void* base, uint64_t stride, uint64_t 
 void scan(const weft_op_embed& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.table.k); }
 void scan(const weft_op_norm& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.n_cols); }
 void scan(const weft_op_gemm& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.w.n); }
+void scan(const weft_op_gemm_group& op) {
+  for (uint32_t i = 0; i < op.n_out; ++i)
+    rows(op.head, op.out[i].y, op.out[i].y_stride, op.n_rows, op.out[i].w.n);
+}
 void scan(const weft_op_glu& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.n_cols); }
 void scan(const weft_op_gate& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.n_cols); }
 void scan(const weft_op_add& op) { rows(op.head, op.y, op.y_stride, op.n_rows, op.n_cols); }

@@ -94,6 +94,22 @@ class Team {
   uint32_t parts_ = 1;
 };
 
+// Matrix i of a group as an op of its own, with the group's workspace.
+inline weft_op_gemm member_of(const weft_op_gemm_group& group, uint32_t i) {
+  const weft_gemm_out& out = group.out[i];
+  weft_op_gemm op{};
+  op.head = group.head;
+  op.n_rows = group.n_rows;
+  op.mode = out.mode;
+  op.x = group.x;
+  op.x_stride = group.x_stride;
+  op.w = out.w;
+  op.y = out.y;
+  op.y_stride = out.y_stride;
+  op.y_dtype = group.y_dtype;
+  return op;
+}
+
 // Hands out aligned arrays from one block of workspace.
 class Bump {
  public:

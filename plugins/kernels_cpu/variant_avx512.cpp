@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 
 #include "kda_head.h"
+#include "moe_groups.h"
 #include "numeric.h"
 #include "pages.h"
 #include "team.h"

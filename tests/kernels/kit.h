@@ -226,15 +226,21 @@ void must_launch(const weft_kernel& k, const Op& op) {
 // A matrix in one of the weight formats together with its exact values.
 struct Weight {
   uint64_t n = 0, k = 0;
-  uint32_t dtype = 0;
+  uint32_t dtype = 0, layout = 0;
   std::vector<uint8_t> data, scale;
   std::vector<float> value;  // [n, k]
 
+  // Packed data starts at the first address of `data` that its layout allows; 64 bytes are spare.
   weft_weight view() const {
-    return {dtype, 0, n, k, data.data(), dtype == WEFT_MXFP4 ? scale.data() : nullptr};
+    const auto at = reinterpret_cast<uintptr_t>(data.data());
+    const uint8_t* start = data.data() + (layout == 0 ? 0 : (64 - at % 64) % 64);
+    return {dtype, layout, n, k, start, dtype == WEFT_MXFP4 ? scale.data() : nullptr};
   }
 };
 
+// The same matrix in the layout of packed panels; w.layout is 0. Not for F32. A copy of the result
+// must be packed anew: its data may be aligned differently.
+Weight packed(const Weight& w);
 Weight random_weight(Rng& rng, uint32_t dtype, uint64_t n, uint64_t k);
 
 // One comparison of a variant with ref on random shapes; every op has one (cases() is checked

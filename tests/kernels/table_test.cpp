@@ -10,7 +10,7 @@
 namespace kit {
 namespace {
 
-const char* const kOps[] = {"embed",     "norm",      "gemm",       "glu",         "gate",
+const char* const kOps[] = {"embed",     "norm",      "gemm",      "gemm_group", "glu",         "gate",
                             "add",       "gather",    "scatter",    "attnres",     "kda_step",
                             "kda_chunk", "mla_store", "mla_decode", "mla_prefill", "route",
                             "moe",       "gelu",      "vit_pos",    "vit_attend",  "vit_merge"};
@@ -93,7 +93,7 @@ TEST_CASE("table: facts, packing and the descriptor") {
     uint32_t layout = 9;
     uint64_t bytes = 0, scale_bytes = 1;
     const weft_weight from = w.view(), to = copy.view();
-    REQUIRE(table().pack_plan(nullptr, &from, &layout, &bytes, &scale_bytes) == WEFT_OK);
+    REQUIRE(table().pack_plan(nullptr, WEFT_ISA_X86_AVX512, &from, &layout, &bytes, &scale_bytes) == WEFT_OK);
     CHECK(layout == 0);
     CHECK(bytes == w.data.size());
     CHECK(scale_bytes == w.scale.size());
@@ -149,7 +149,7 @@ TEST_CASE(
     refused("y_dtype", [](auto& op) { op.y_dtype = WEFT_BF16; });
     refused("w.data", [](auto& op) { op.w.data = nullptr; });
     refused("w.dtype", [](auto& op) { op.w.dtype = WEFT_F16; });
-    refused("w.layout", [](auto& op) { op.w.layout = 1; });
+    refused("w.layout", [](auto& op) { op.w.layout = 2; });
     refused("w.n", [](auto& op) { op.w.n = 0; });
     refused("w.k", [](auto& op) { op.w.k = 0; });
     if (k.dtype_w == WEFT_MXFP4) {

@@ -104,6 +104,25 @@ typedef struct weft_op_gemm {
   uint32_t reserved;
 } weft_op_gemm;
 
+/* "gemm_group": y_i[r, :] = x[r, :] W_i^T for several matrices that share their input, in one launch. All W_i have one
+ * dtype and the k of x. Each y_i as in "gemm"; no two of them overlap. */
+typedef struct weft_gemm_out { /* frozen */
+  weft_weight w;
+  void *y; /* y_dtype [n_rows, w.n] */
+  uint64_t y_stride;
+  uint32_t mode; /* WEFT_GEMM_* */
+  uint32_t reserved;
+} weft_gemm_out;
+typedef struct weft_op_gemm_group {
+  weft_op_head head;
+  uint32_t n_rows, n_out; /* n_out 1..16 */
+  const void *x;          /* act [n_rows, w.k] */
+  uint64_t x_stride;
+  const weft_gemm_out *out; /* host memory, borrow */
+  uint32_t y_dtype;
+  uint32_t reserved;
+} weft_op_gemm_group;
+
 /* "glu": y = act(gate, up). silu: silu(gate)*up. situ: beta*tanh(gate/beta) * sigmoid(gate) * u, where
  * u = up_beta*tanh(up/up_beta), or up when up_beta is 0. y may be gate or up. */
 typedef struct weft_op_glu {
@@ -367,10 +386,11 @@ typedef struct weft_kernels_v1 {
   weft_status (*info)(weft_plugin *plugin, weft_kernels_info *out, weft_err *err);
   /* [init] Kernel i, or WEFT_END. out: fill */
   weft_status (*get)(weft_plugin *plugin, uint32_t i, weft_kernel *out);
-  /* [init|slow] Layout and size in which this kernel set wants a matrix. w: borrow, data may be NULL. layout, bytes,
-   * scale_bytes: fill. Layout 0 = row-major: the loader may read the file straight into place. */
-  weft_status (*pack_plan)(weft_plugin *plugin, const weft_weight *w, uint32_t *layout, uint64_t *bytes,
-                           uint64_t *scale_bytes);
+  /* [init|slow] Layout and size in which the best kernels up to isa_max (WEFT_ISA_*) want a matrix that multiplies. w:
+   * borrow, data may be NULL. layout, bytes, scale_bytes: fill. Layout 0 = row-major: the loader may read the file straight
+   * into place. */
+  weft_status (*pack_plan)(weft_plugin *plugin, uint32_t isa_max, const weft_weight *w, uint32_t *layout,
+                           uint64_t *bytes, uint64_t *scale_bytes);
   /* [slow] src: borrow, row-major. dst: fill, its data and scale sized as planned */
   weft_status (*pack)(weft_plugin *plugin, const weft_weight *src, const weft_weight *dst, weft_err *err);
 } weft_kernels_v1;

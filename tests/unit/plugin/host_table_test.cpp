@@ -34,6 +34,8 @@ std::vector<weft_kernel> sound_kernels() {
   };
 }
 
+constexpr uint32_t kLastLimit = WEFT_ISA_X86_AMX;  // the last limit that the test sets
+
 const weft_kernels_v1 kTable = {
     {sizeof(weft_kernels_v1), 1, 0},
     [](weft_plugin*) -> int32_t { return 1; },
@@ -47,8 +49,9 @@ const weft_kernels_v1 kTable = {
       *out = g_kernels[i];
       return WEFT_OK;
     },
-    [](weft_plugin*, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
+    [](weft_plugin*, uint32_t isa_max, const weft_weight* w, uint32_t* layout, uint64_t* bytes,
        uint64_t* scale_bytes) -> weft_status {
+      CHECK(isa_max == kLastLimit);
       *layout = 7;
       *bytes = w->n * w->k;
       *scale_bytes = 0;

@@ -1,0 +1,155 @@
+// moe on packed panels. Rows and activated vectors are stored in bf16; the products of an entry are
+// f32 and are added in slot order.
+
+namespace {
+
+struct BfMoeWork {
+  ExpertGroups groups;
+  uint16_t* x;    // [n_rows, padded(w1.k)]
+  uint16_t* act;  // [entries, padded(w1.n)]
+  float* out;     // [entries, w2.n]
+};
+
+inline BfMoeWork bf_moe_work(const weft_op_moe& op, uint8_t* shared) {
+  Bump bump(shared);
+  const uint64_t slots = uint64_t{op.n_rows} * op.topk;
+  BfMoeWork w;
+  w.groups = ExpertGroups::take(op, bump);
+  w.x = bump.take<uint16_t>(op.n_rows * padded(op.w1[0].k));
+  w.act = bump.take<uint16_t>(slots * padded(op.w1[0].n));
+  w.out = bump.take<float>(slots * op.w2[0].n);
+  return w;
+}
+
+// Work of an expert beside its rows, in rows: its weights must be read.
+constexpr uint64_t kExpertCost = 4;
+
+// Cuts the (active expert, panel) items of a phase by work: an item weighs the expert's rows plus
+// kExpertCost. A cut is given in units of weight and rounded up to an item, so ranges of units that
+// cover all of them give ranges of items that do.
+struct ExpertCuts {
+  const ExpertGroups& groups;
+  uint32_t n_active;
+  uint64_t panels;
+
+  uint64_t weight(uint64_t i) const {
+    const uint32_t e = groups.active[i];
+    return groups.start[e + 1] - groups.start[e] + kExpertCost;
+  }
+  uint64_t units() const {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n_active; ++i) sum += weight(i) * panels;
+    return sum;
+  }
+  uint64_t item_at(uint64_t unit) const {
+    for (uint64_t i = 0; i < n_active; ++i) {
+      const uint64_t one = weight(i);
+      if (unit <= one * panels) return i * panels + (unit + one - 1) / one;
+      unit -= one * panels;
+    }
+    return n_active * panels;
+  }
+};
+
+// act[entry, first .. first+31] of one expert: gate and up product of a tile of rows, then the
+// activation.
+template <class Panel>
+inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uint64_t panel,
+                      uint8_t* scratch) {
+  const Panel gate_w = panel_at<Panel>(op.w1[e], panel, scratch);
+  const Panel up_w = panel_at<Panel>(op.w3[e], panel, scratch + panel_scratch(op.w1[e]));
+  const BfRows x{w.x, padded(op.w1[0].k), w.groups.row};
+  const uint64_t stride = padded(op.w1[0].n);
+  alignas(64) float gate[Panel::kTile * kPanelOutputs], up[Panel::kTile * kPanelOutputs];
+  for (uint64_t i = w.groups.start[e]; i < w.groups.start[e + 1]; i += Panel::kTile) {
+    const uint64_t left = w.groups.start[e + 1] - i;
+    const uint32_t m = left < Panel::kTile ? static_cast<uint32_t>(left) : Panel::kTile;
+    const uint16_t* rows[Panel::kTile];
+    for (uint32_t j = 0; j < m; ++j) rows[j] = x.at(i + j);
+    tile_of(rows, m, gate_w, op.w1[0].k, gate);
+    tile_of(rows, m, up_w, op.w1[0].k, up);
+    for (uint32_t j = 0; j < m; ++j) {
+      const float *g = gate + j * kPanelOutputs, *u = up + j * kPanelOutputs;
+      const V low = gated(op.act, op.beta, op.up_beta, load(g), load(u));
+      const V high = gated(op.act, op.beta, op.up_beta, load(g + kLanes), load(u + kLanes));
+      _mm512_storeu_si512(w.act + (i + j) * stride + panel * kPanelOutputs,
+                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    }
+  }
+}
+
+template <class Panel>
+inline void bf_moe_down(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uint64_t panel,
+                        uint8_t* scratch) {
+  const uint64_t begin = w.groups.start[e], width = op.w2[0].n, stride = padded(op.w1[0].n);
+  const weft_gemm_out out{op.w2[e], w.out + begin * width, width, 0, 0};
+  panel_product<Panel>({w.act + begin * stride, stride, nullptr}, w.groups.start[e + 1] - begin,
+                       out, panel, scratch);
+}
+
+// y of one row, columns first .. first+count-1: slots in slot order.
+inline void bf_moe_sum(const weft_op_moe& op, const BfMoeWork& w, uint64_t r, uint64_t first,
+                       uint64_t count) {
+  float* y = static_cast<float*>(op.y) + r * op.y_stride + first;
+  each_block(count, [&](uint64_t c, uint32_t lanes) {
+    V acc = zero();
+    for (uint32_t j = 0; j < op.topk; ++j) {
+      const uint32_t entry = w.groups.entry[r * op.topk + j];
+      if (entry == kNoEntry) continue;
+      const V value = load_upto(w.out + uint64_t{entry} * op.w2[0].n + first + c, lanes);
+      acc = fma(set(op.w[r * op.topk + j]), value, acc);
+    }
+    store_upto(y + c, acc, lanes);
+  });
+}
+
+constexpr uint64_t kSumBlock = 512;  // columns of a piece of the last phase
+
+template <class Panel>
+inline void bf_moe(const weft_op_moe& op, const Team& team) {
+  const BfMoeWork w = bf_moe_work(op, team.shared());
+  round_rows(team, op.x, op.x_stride, op.n_rows, op.w1[0].k, w.x);
+  const uint32_t n_active = group_by_expert(op, w.groups);
+  const ExpertCuts up{w.groups, n_active, panel_count(op.w1[0].n)};
+  team.over(up.units(), [&](uint64_t begin, uint64_t end, uint32_t part) {
+    for (uint64_t i = up.item_at(begin); i < up.item_at(end); ++i)
+      bf_moe_up<Panel>(op, w, w.groups.active[i / up.panels], i % up.panels, team.scratch(part));
+  });
+  const ExpertCuts down{w.groups, n_active, panel_count(op.w2[0].n)};
+  team.over(down.units(), [&](uint64_t begin, uint64_t end, uint32_t part) {
+    for (uint64_t i = down.item_at(begin); i < down.item_at(end); ++i)
+      bf_moe_down<Panel>(op, w, w.groups.active[i / down.panels], i % down.panels,
+                         team.scratch(part));
+  });
+  const uint64_t width = op.w2[0].n, blocks = (width + kSumBlock - 1) / kSumBlock;
+  const auto sum_some = [&](uint64_t begin, uint64_t end, uint32_t) {
+    for (uint64_t i = begin; i < end; ++i) {
+      const uint64_t first = i % blocks * kSumBlock;
+      bf_moe_sum(op, w, i / blocks, first, width - first < kSumBlock ? width - first : kSumBlock);
+    }
+  };
+  if (op.n_rows * width * op.topk <= kRoundAlone)
+    sum_some(0, op.n_rows * blocks, 0);
+  else
+    team.over(op.n_rows * blocks, sum_some);
+}
+
+}  // namespace
+
+Need moe_need(const weft_op_moe& op) {
+  const uint64_t slots = uint64_t{op.n_rows} * op.topk;
+  const uint64_t shared = ExpertGroups::bytes(op) + slab<uint16_t>(op.n_rows * padded(op.w1[0].k)) +
+                          slab<uint16_t>(slots * padded(op.w1[0].n)) +
+                          slab<float>(slots * op.w2[0].n);
+  const uint64_t up = 2 * panel_scratch(op.w1[0]), down = panel_scratch(op.w2[0]);
+  return {shared, up > down ? up : down};
+}
+
+void moe(const weft_op_moe& op) {
+  const uint64_t work = uint64_t{op.n_rows} * op.topk * op.w1[0].n * (2 * op.w1[0].k + op.w2[0].n);
+  const Team team(op.head, moe_need(op), work, UINT32_MAX);
+  if (op.w1[0].dtype == WEFT_MXFP4)
+    bf_moe<Mxfp4Panel>(op, team);
+  else
+    bf_moe<Bf16Panel>(op, team);
+}
