@@ -1,16 +1,15 @@
 #include "engine/plugin_models.h"
 
-#include "base/paths.h"
-#include "plugin/child_check.h"
-
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/paths.h"
 #include "engine/load/checkpoint.h"
 #include "engine/load/model_dir.h"
 #include "engine/load/weights_loader.h"
+#include "plugin/child_check.h"
 #include "plugin/host_table.h"
 #include "plugin/instance.h"
 #include "plugin/registry.h"
@@ -31,6 +30,7 @@ weft_str view_of(const std::string& text) { return {text.data(), text.size()}; }
 
 class PluginSession : public ModelSession {
  public:
+  explicit PluginSession(UseKernels use_kernels) : use_kernels_(std::move(use_kernels)) {}
   Status open(const wire::Configure& configure);
 
   StepModel model() override { return {model_.table<weft_model_v1>(), model_.get(), info_}; }
@@ -50,6 +50,7 @@ class PluginSession : public ModelSession {
   Status open_storage(const wire::Configure& configure);
   Status open_model(const wire::Configure& configure);
 
+  const UseKernels use_kernels_;
   // Destroyed bottom-up: the model before its checkpoint, instances before plugins, plugins before
   // the host table.
   std::unique_ptr<HostTable> host_;
@@ -119,6 +120,7 @@ Status PluginSession::open_kernels(const wire::Configure& configure) {
     return table->probe(candidate.plugin->handle());
   };
   WEFT_ASSIGN(const Choice choice, choose(configure, WEFT_KERNELS_ID, probe));
+  if (use_kernels_) return use_kernels_(*host_, *choice.ref.plugin, configure.isa_max());
   return host_->use_kernels(*choice.ref.plugin, configure.isa_max());
 }
 
@@ -189,7 +191,7 @@ void PluginSession::describe(wire::Ready* ready) {
 }  // namespace
 
 Result<std::unique_ptr<ModelSession>> PluginModelSource::open(const wire::Configure& configure) {
-  auto session = std::make_unique<PluginSession>();
+  auto session = std::make_unique<PluginSession>(use_kernels_);
   WEFT_TRY(session->open(configure));
   return std::unique_ptr<ModelSession>(std::move(session));
 }

@@ -1,0 +1,85 @@
+#include "bench/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+
+#include "bench/run_command.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 ok, 1 failure, 2 wrong usage. docs/benchmarks.md says what each number means.";
+
+struct AllOptions {
+  RunOptions run;
+};
+
+void declare_run(CLI::App& app, RunOptions& o) {
+  app.add_option("--model", o.model, "Directory of the model")->required();
+  app.add_option("--prefill", o.prefill, "Prompt lengths, e.g. 128,2k; empty for none")
+      ->capture_default_str();
+  app.add_option("--decode", o.decode, "Batch sizes; empty for none")->capture_default_str();
+  app.add_option("--context", o.context, "Tokens before the decoded ones, e.g. 1k,16k,128k")
+      ->capture_default_str();
+  app.add_option("--tokens", o.tokens, "Tokens that each sequence decodes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--mixed", o.mixed, "Also steps of decoding rows and a prompt piece");
+  app.add_flag("--fake-context", o.fake_context,
+               "Fill the caches with random numbers instead of computing the context");
+  app.add_option("--next", o.next, "How the next token is chosen: greedy or random")
+      ->check(CLI::IsMember({"greedy", "random"}))
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "Kernel threads; 0 = one per CPU");
+  app.add_option("--isa", o.isa, "Newest instruction set to use: ref, avx2, avx512, ...");
+  app.add_option("--repeat", o.repeat, "Repetitions of each measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--set", o.settings, "KEY=VALUE of the model plugin, e.g. cache_dtype=bf16");
+  app.add_option("--max-batch-tokens", o.max_batch_tokens, "Rows of a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-sequences", o.max_sequences, "Sequences at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--max-context", o.max_context,
+                 "Tokens of one sequence; default: what the measurements need");
+  app.add_option("--seed", o.seed, "Of prompts and made-up contents")->capture_default_str();
+  app.add_option("--plugin-dir", o.plugin_dir, "Default: beside the program");
+  app.add_option("--once", o.once, "One measurement, one line of JSON: prefill=512, decode=8x64");
+  app.add_flag("--stdin", o.from_stdin, "Commands from the standard input, JSON lines back");
+  app.add_flag("--profile", o.profile, "Also the time of every operation");
+  app.add_flag("--json", o.json, "JSON instead of tables");
+}
+
+}  // namespace
+
+int run_weft_bench(const std::vector<std::string>& arguments, const Streams& streams) {
+  AllOptions options;
+  CLI::App app("weft-bench: what this machine can do, and what weft makes of it", "weft-bench");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "weft-bench " WEFT_VERSION);
+  app.require_subcommand(1);
+  std::function<Status()> chosen;
+  CLI::App* run = app.add_subcommand("run", "Measure a whole model");
+  declare_run(*run, options.run);
+  run->callback([&] { chosen = [&] { return run_model(options.run, streams); }; });
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& e) {  // CLI11 speaks in exceptions; they end here
+    return app.exit(e, streams.out, streams.err) == 0 ? kOk : kUsage;
+  }
+  const Status status = chosen();
+  if (!status.ok()) {
+    streams.err << "weft-bench: " << status.error().message << "\n";
+    return kFailure;
+  }
+  if (streams.out.flush()) return kOk;
+  streams.err << "weft-bench: cannot write to the standard output\n";
+  return kFailure;
+}
+
+}  // namespace weft::bench
