@@ -1,43 +1,57 @@
 // Vector functions on V. The bounds are against the exact value; tests/kernels/rows_test.cpp holds
 // sigmoid and tanh to them over their whole range.
 
+// e^x = value * 2^floor(n/kExpSteps); shifted = n + kShifter.
+struct ExpParts {
+  V value, n, shifted;
+};
+inline ExpParts exp_parts(V x) {
+  constexpr float kStep = 0.69314718056f / kExpSteps;
+  constexpr float kStepRest = -1.90465430e-9f / kExpSteps;
+  const V shifted = fma(x, set(1.44269504f * kExpSteps), set(kShifter));
+  const V n = minus(shifted, set(kShifter));
+  const V r = nfma(n, set(kStepRest), nfma(n, set(kStep), x));
+  V p = set(0.16666667f);
+  if (kExpSteps < 16) p = fma(r, set(0.041666668f), p);
+  p = fma(fma(r, p, set(0.5f)), mul(r, r), r);
+  const V step = step_power(shifted);
+  return {fma(step, p, step), n, shifted};
+}
+
 // e^x. Relative error below 2^-22 where the result is normal; 0 below -104, infinite above 88.8;
 // NaN stays NaN.
 inline V exp(V x) {
-  x = at_least(at_most(x, 90.0f), -104.0f);
-  const V n = round(mul(x, set(1.44269504f)));
-  V r = nfma(n, set(0.693359375f), x);
-  r = nfma(n, set(-2.12194440e-4f), r);
-  V p = set(1.9875691500e-4f);
-  p = fma(p, r, set(1.3981999507e-3f));
-  p = fma(p, r, set(8.3334519073e-3f));
-  p = fma(p, r, set(4.1665795894e-2f));
-  p = fma(p, r, set(1.6666665459e-1f));
-  p = fma(p, r, set(5.0000001201e-1f));
-  p = fma(mul(r, r), p, r);
-  return times_power(plus(p, set(1.0f)), n);
+  const ExpParts e = exp_parts(at_least(at_most(x, 90.0f), -104.0f));
+  return times_steps(e.value, e.n);
+}
+// The same where |x| <= 87; beyond that the value at 87.
+inline V exp_normal(V x) {
+  const ExpParts e = exp_parts(at_least(at_most(x, 87.0f), -87.0f));
+  return times_steps_normal(e.value, e.shifted);
 }
 
-// 1/(1 + e^-x). Relative error below 2^-21 for x > -87.
-inline V sigmoid(V x) {
-  const V e = exp(minus(zero(), abs(x)));
-  const V high = div(set(1.0f), plus(set(1.0f), e));
-  return if_less(x, zero(), mul(e, high), high);
-}
+// 1/(1 + e^-x). Relative error below 2^-21 for x > -87; not below e^-87.
+inline V sigmoid(V x) { return inverse(plus(set(1.0f), exp_normal(minus(zero(), x)))); }
 
-// Relative error below 2^-21, also next to zero.
-inline V tanh(V x) {
+// tanh(x) = numerator / denominator: a quotient of two polynomials in x^2 fitted to |x| <= 8.4,
+// where tanh is 1 - 1e-7. Relative error below 2^-21 after the division, also next to zero.
+struct Quotient {
+  V numerator, denominator;
+};
+inline Quotient tanh_quotient(V x) {
+  x = at_least(at_most(x, 8.4f), -8.4f);
   const V z = mul(x, x);
-  V p = set(-5.70498872745e-3f);
-  p = fma(p, z, set(2.06390887954e-2f));
-  p = fma(p, z, set(-5.37397155531e-2f));
-  p = fma(p, z, set(1.33314422036e-1f));
-  p = fma(p, z, set(-3.33332819422e-1f));
-  const V small = fma(mul(p, z), x, x);
-  const V magnitude = abs(x);
-  const V e = exp(plus(magnitude, magnitude));
-  const V large = with_sign_of(minus(set(1.0f), div(set(2.0f), plus(e, set(1.0f)))), x);
-  return if_less(magnitude, set(0.625f), small, large);
+  V p = fma(z, set(1.44578118e-8f), set(2.13797448e-5f));
+  V q = fma(z, set(8.21994433e-7f), set(3.36142431e-4f));
+  p = fma(z, p, set(3.54161556e-3f));
+  q = fma(z, q, set(2.60514338e-2f));
+  p = fma(z, p, set(0.134195790f));
+  q = fma(z, q, set(0.467529029f));
+  return {fma(mul(x, z), p, x), fma(z, q, set(1.0f))};
+}
+inline V tanh(V x) {
+  const Quotient t = tanh_quotient(x);
+  return mul(t.numerator, inverse(t.denominator));
 }
 
 // A number as a type, for templates chosen inside a lambda.

@@ -62,6 +62,48 @@ inline V times_power(V x, V n) {
   return mul(mul(x, a), b);
 }
 
+// 1/x; the counterpart in vec_avx512.h says what callers may pass.
+inline V inverse(V x) { return div(set(1.0f), x); }
+
+// Steps of exp(): n is an integer, held both as a float and, by adding kShifter to it, in the low
+// mantissa bits.
+constexpr int kExpSteps = 8;
+constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23
+// 2^(i/8), i the low three bits of n.
+inline V step_power(V shifted) {
+  const V table = _mm256_setr_ps(1.0f, 1.0905077327f, 1.1892071150f, 1.2968395547f, 1.4142135624f,
+                                 1.5422108254f, 1.6817928305f, 1.8340080864f);
+  return _mm256_permutevar8x32_ps(table, _mm256_castps_si256(shifted));
+}
+// x * 2^floor(n/8) for any n, and, for results that are normal numbers, the quicker form.
+inline V times_steps(V x, V n) {
+  return times_power(x, _mm256_floor_ps(mul(n, set(0.125f))));
+}
+inline V times_steps_normal(V x, V shifted) {
+  const __m256i whole = _mm256_srai_epi32(_mm256_castps_si256(shifted), 3);
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(whole, 23)));
+}
+
+// x[i] lane j becomes x[j] lane i.
+inline void transpose(V (&x)[kLanes]) {
+  V t[kLanes];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int h = 0; h < 2; ++h) {
+      x[i + 2 * h] = _mm256_shuffle_ps(t[i + h], t[i + h + 2], 0x44);
+      x[i + 2 * h + 1] = _mm256_shuffle_ps(t[i + h], t[i + h + 2], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
+    t[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+  }
+  for (int i = 0; i < 8; ++i) x[i] = t[i];
+}
+
 // Fixed tree: halves, quarters, neighbours.
 inline float sum(V x) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

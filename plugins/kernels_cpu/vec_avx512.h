@@ -52,6 +52,56 @@ inline V round(V x) {
 // x * 2^n for integral n; subnormal results round once.
 inline V times_power(V x, V n) { return _mm512_scalef_ps(x, n); }
 
+// 1/x within 2^-23 for 2^-126 <= |x| <= 2^126; NaN stays NaN.
+inline V inverse(V x) {
+  const V guess = _mm512_rcp14_ps(x);
+  return fma(guess, nfma(x, guess, set(1.0f)), guess);
+}
+
+// Steps of exp(): n is an integer, held both as a float and, by adding kShifter to it, in the low
+// mantissa bits.
+constexpr int kExpSteps = 16;
+constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23
+// 2^(i/16), i the low four bits of n.
+inline V step_power(V shifted) {
+  const V table =
+      _mm512_setr_ps(1.0f, 1.0442737824f, 1.0905077327f, 1.1387886347f, 1.1892071150f,
+                     1.2418578121f, 1.2968395547f, 1.3542555469f, 1.4142135624f, 1.4768261459f,
+                     1.5422108254f, 1.6104903319f, 1.6817928305f, 1.7562521604f, 1.8340080864f,
+                     1.9152065614f);
+  return _mm512_permutexvar_ps(_mm512_castps_si512(shifted), table);
+}
+// x * 2^floor(n/16) for any n, and, for results that are normal numbers, the quicker form.
+inline V times_steps(V x, V n) { return _mm512_scalef_ps(x, mul(n, set(0.0625f))); }
+inline V times_steps_normal(V x, V shifted) {
+  const __m512i whole = _mm512_srai_epi32(_mm512_castps_si512(shifted), 4);
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(whole, 23)));
+}
+
+// x[i] lane j becomes x[j] lane i.
+inline void transpose(V (&x)[kLanes]) {
+  V t[kLanes];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int h = 0; h < 2; ++h) {
+      x[i + 2 * h] = _mm512_shuffle_ps(t[i + h], t[i + h + 2], 0x44);
+      x[i + 2 * h + 1] = _mm512_shuffle_ps(t[i + h], t[i + h + 2], 0xee);
+    }
+  for (int i = 0; i < 16; i += 8)
+    for (int j = 0; j < 4; ++j) {
+      t[i + j] = _mm512_shuffle_f32x4(x[i + j], x[i + j + 4], 0x88);
+      t[i + j + 4] = _mm512_shuffle_f32x4(x[i + j], x[i + j + 4], 0xdd);
+    }
+  for (int i = 0; i < 8; ++i) {
+    x[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
 // Fixed tree: halves, quarters, neighbours.
 inline float sum(V x) {
   const __m256 quarter = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
