@@ -41,6 +41,8 @@ Fault TextKernels::find(const KernelSet& set, const Config& c, const Weights& w,
   KIMI_TRY(set.find("norm", 0, &norm));
   KIMI_TRY(set.find("gemm", WEFT_BF16, &gemm_bf16));
   KIMI_TRY(set.find("gemm", WEFT_F32, &gemm_f32));
+  KIMI_TRY(set.find("gemm_group", WEFT_BF16, &group_bf16));
+  KIMI_TRY(set.find("gemm_group", WEFT_F32, &group_f32));
   KIMI_TRY(set.find("glu", 0, &glu));
   KIMI_TRY(set.find("add", 0, &add));
   KIMI_TRY(set.find("gather", 0, &gather));
@@ -80,6 +82,7 @@ TextBuffers TextBuffers::carve(const Config& c, uint64_t rows, uint64_t logit_ro
     for (float** p : {&b.q, &b.k, &b.v, &b.f, &b.u, &b.o}) *p = carver.take<float>(wide);
     b.b = carver.take<float>(rows * c.kda_heads);
     b.low = carver.take<float>(rows * c.kda_dim);
+    b.gate_low = carver.take<float>(rows * c.kda_dim);
   }
   carver.rewind(shared);
   if (c.mla_layers() != 0) {
@@ -196,6 +199,25 @@ Fault TextForward::gemm(const float* x, const weft_weight& w, float* y, bool add
   return run_.run(k_.gemm(w), op);
 }
 
+Fault TextForward::products(std::initializer_list<Product> list) {
+  for (const uint32_t dtype : {uint32_t{WEFT_BF16}, uint32_t{WEFT_F32}}) {
+    weft_gemm_out out[8];
+    auto op = run_.args<weft_op_gemm_group>();
+    for (const Product& p : list) {
+      if (p.w->dtype != dtype) continue;
+      out[op.n_out++] = {*p.w, p.y, p.w->n, 0, 0};
+    }
+    if (op.n_out == 0) continue;
+    op.n_rows = rows_;
+    op.x = buf_.x;
+    op.x_stride = c_.hidden;
+    op.out = out;
+    op.y_dtype = WEFT_F32;
+    KIMI_TRY(run_.run(k_.gemm_group(dtype), op));
+  }
+  return {};
+}
+
 Fault TextForward::into_stream(const float* x, const weft_weight& w) {
   const bool add = !fresh_;
   fresh_ = false;
@@ -203,18 +225,15 @@ Fault TextForward::into_stream(const float* x, const weft_weight& w) {
 }
 
 Fault TextForward::kda(const KdaWeights& w, uint32_t index) {
-  KIMI_TRY(gemm(buf_.x, w.q, buf_.q));
-  KIMI_TRY(gemm(buf_.x, w.k, buf_.k));
-  KIMI_TRY(gemm(buf_.x, w.v, buf_.v));
-  KIMI_TRY(gemm(buf_.x, w.b, buf_.b));
-  KIMI_TRY(gemm(buf_.x, w.f_a, buf_.low));
+  const bool full = c_.full_rank_gate;
+  KIMI_TRY(products({{&w.q, buf_.q},
+                     {&w.k, buf_.k},
+                     {&w.v, buf_.v},
+                     {full ? &w.g : &w.g_a, full ? buf_.u : buf_.gate_low},
+                     {&w.f_a, buf_.low},
+                     {&w.b, buf_.b}}));
   KIMI_TRY(gemm(buf_.low, w.f_b, buf_.f));
-  if (c_.full_rank_gate) {
-    KIMI_TRY(gemm(buf_.x, w.g, buf_.u));
-  } else {
-    KIMI_TRY(gemm(buf_.x, w.g_a, buf_.low));
-    KIMI_TRY(gemm(buf_.low, w.g_b, buf_.u));
-  }
+  if (!full) KIMI_TRY(gemm(buf_.gate_low, w.g_b, buf_.u));
   KIMI_TRY(kda_range(w, index, plan_->step_range(), k_.kda_step));
   KIMI_TRY(kda_range(w, index, plan_->chunk_range(), k_.kda_chunk));
   return into_stream(buf_.o, w.o);
@@ -272,15 +291,16 @@ weft_mla_pages TextForward::pages(uint32_t index, const RowRange& range) const {
 }
 
 Fault TextForward::mla(const MlaWeights& w, uint32_t index) {
-  if (c_.q_lora != 0) {
-    KIMI_TRY(gemm(buf_.x, w.q_a, buf_.mla_qa));
+  const bool low_rank = c_.q_lora != 0;
+  const Product q = {low_rank ? &w.q_a : &w.q, low_rank ? buf_.mla_qa : buf_.mla_q};
+  if (c_.mla_gate)
+    KIMI_TRY(products({q, {&w.kv_a, buf_.mla_c}, {&w.g, buf_.mla_u}}));
+  else
+    KIMI_TRY(products({q, {&w.kv_a, buf_.mla_c}}));
+  if (low_rank) {
     KIMI_TRY(norm(buf_.mla_qa, c_.q_lora, w.q_norm, s_.lora_eps, buf_.mla_qa));
     KIMI_TRY(gemm(buf_.mla_qa, w.q_b, buf_.mla_q));
-  } else {
-    KIMI_TRY(gemm(buf_.x, w.q, buf_.mla_q));
   }
-  KIMI_TRY(gemm(buf_.x, w.kv_a, buf_.mla_c));
-  if (c_.mla_gate) KIMI_TRY(gemm(buf_.x, w.g, buf_.mla_u));
   KIMI_TRY(mla_range(w, index, plan_->step_range(), k_.mla_decode));
   KIMI_TRY(mla_range(w, index, plan_->chunk_range(), k_.mla_prefill));
   return into_stream(buf_.mla_o, w.o);
@@ -316,8 +336,11 @@ Fault TextForward::mla_range(const MlaWeights& w, uint32_t index, const RowRange
 }
 
 Fault TextForward::dense(const MlpWeights& w, uint32_t width) {
-  KIMI_TRY(gemm(buf_.x, w.gate, buf_.gate));
-  KIMI_TRY(gemm(buf_.x, w.up, buf_.up));
+  KIMI_TRY(products({{&w.gate, buf_.gate}, {&w.up, buf_.up}}));
+  return gated_down(w, width);
+}
+
+Fault TextForward::gated_down(const MlpWeights& w, uint32_t width) {
   auto op = run_.args<weft_op_glu>();
   op.n_rows = rows_;
   op.n_cols = width;
@@ -330,9 +353,12 @@ Fault TextForward::dense(const MlpWeights& w, uint32_t width) {
 }
 
 Fault TextForward::moe(const MoeWeights& w) {
-  KIMI_TRY(gemm(buf_.x, w.router, buf_.logits));
+  // A part that this model lacks has an empty matrix, which products() passes over.
+  KIMI_TRY(products({{&w.router, buf_.logits},
+                     {&w.down, buf_.latent},
+                     {&w.shared.gate, buf_.gate},
+                     {&w.shared.up, buf_.up}}));
   if (c_.latent != 0) {
-    KIMI_TRY(gemm(buf_.x, w.down, buf_.latent));
     KIMI_TRY(experts(w, buf_.latent, buf_.expert));
     if (c_.latent_norm) KIMI_TRY(norm(buf_.expert, c_.latent, w.latent_norm, c_.eps, buf_.expert));
     KIMI_TRY(into_stream(buf_.expert, w.up));
@@ -346,7 +372,7 @@ Fault TextForward::moe(const MoeWeights& w) {
     op.a_stride = op.b_stride = op.y_stride = c_.hidden;
     KIMI_TRY(run_.run(k_.add, op));
   }
-  return c_.shared != 0 ? dense(w.shared, c_.shared_width()) : Fault{};
+  return c_.shared != 0 ? gated_down(w.shared, c_.shared_width()) : Fault{};
 }
 
 Fault TextForward::experts(const MoeWeights& w, const float* x, float* y) {

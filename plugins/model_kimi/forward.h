@@ -39,6 +39,7 @@ struct CacheArenas {
 
 struct TextKernels {
   const weft_kernel *embed = nullptr, *norm = nullptr, *gemm_bf16 = nullptr, *gemm_f32 = nullptr;
+  const weft_kernel *group_bf16 = nullptr, *group_f32 = nullptr;
   const weft_kernel *glu = nullptr, *add = nullptr, *gather = nullptr, *attnres = nullptr;
   const weft_kernel *kda_step = nullptr, *kda_chunk = nullptr;
   const weft_kernel *mla_store = nullptr, *mla_decode = nullptr, *mla_prefill = nullptr;
@@ -49,6 +50,9 @@ struct TextKernels {
              uint32_t row_dtype);
   const weft_kernel* gemm(const weft_weight& w) const {
     return w.dtype == WEFT_F32 ? gemm_f32 : gemm_bf16;
+  }
+  const weft_kernel* gemm_group(uint32_t dtype) const {
+    return dtype == WEFT_F32 ? group_f32 : group_bf16;
   }
 };
 
@@ -64,7 +68,7 @@ struct TextBuffers {
   float* stream = nullptr;  // [snapshots + 1, max_rows, hidden]
   float* x = nullptr;       // [max_rows, hidden] normalised input of a sublayer
   float *q = nullptr, *k = nullptr, *v = nullptr, *f = nullptr, *u = nullptr, *o = nullptr;  // kda
-  float *b = nullptr, *low = nullptr;
+  float *b = nullptr, *low = nullptr, *gate_low = nullptr;
   float *mla_qa = nullptr, *mla_q = nullptr, *mla_c = nullptr, *mla_u = nullptr, *mla_o = nullptr;
   float *gate = nullptr, *up = nullptr;  // dense and shared
   float *logits = nullptr, *route_w = nullptr, *latent = nullptr, *expert = nullptr;
@@ -104,6 +108,7 @@ class TextForward {
                   const weft_kernel* kernel);
   weft_mla_pages pages(uint32_t index, const RowRange& range) const;
   Fault dense(const MlpWeights& w, uint32_t width);
+  Fault gated_down(const MlpWeights& w, uint32_t width);  // from gate and up to the stream
   Fault moe(const MoeWeights& w);
   Fault experts(const MoeWeights& w, const float* x, float* y);
   void bias_weights(const MoeWeights& w);
@@ -112,6 +117,12 @@ class TextForward {
   Fault mixed_norm(const float* mix, const float* norm);
   Fault norm(const float* x, uint32_t cols, const float* w, float eps, float* y);
   Fault gemm(const float* x, const weft_weight& w, float* y, bool add = false);
+  struct Product {
+    const weft_weight* w;
+    float* y;
+  };
+  // Several products of the normalised input x, each dtype in one launch.
+  Fault products(std::initializer_list<Product> list);
   Fault into_stream(const float* x, const weft_weight& w);  // stream += or = x W^T
   weft_op_attnres mix_op(const float* blocks, uint64_t block_stride, const float* q);
   float* stream_slot(uint64_t n) const { return shift(buf_.stream, n * buf_.max_rows * c_.hidden); }
