@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "bench/machine.h"
 #include "bench/run_command.h"
 
 namespace weft::bench {
@@ -12,9 +13,30 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 failure, 2 wrong usage. docs/benchmarks.md says what each number means.";
 
+struct MachineOptions {
+  uint32_t threads = 0;
+  bool json = false;
+};
+
 struct AllOptions {
+  MachineOptions machine;
   RunOptions run;
 };
+
+Status run_machine(const MachineOptions& options, std::ostream& out) {
+  WEFT_ASSIGN(const MachineReport report, measure_machine(options.threads));
+  if (options.json) {
+    out << to_json(report).dump() << "\n";
+  } else {
+    print(report, out);
+  }
+  return {};
+}
+
+void declare_machine(CLI::App& app, MachineOptions& o) {
+  app.add_option("--threads", o.threads, "Threads; 0 = one per CPU");
+  app.add_flag("--json", o.json, "JSON instead of a table");
+}
 
 void declare_run(CLI::App& app, RunOptions& o) {
   app.add_option("--model", o.model, "Directory of the model")->required();
@@ -63,6 +85,9 @@ int run_weft_bench(const std::vector<std::string>& arguments, const Streams& str
   app.set_version_flag("--version", "weft-bench " WEFT_VERSION);
   app.require_subcommand(1);
   std::function<Status()> chosen;
+  CLI::App* machine = app.add_subcommand("machine", "Measure memory and arithmetic");
+  declare_machine(*machine, options.machine);
+  machine->callback([&] { chosen = [&] { return run_machine(options.machine, streams.out); }; });
   CLI::App* run = app.add_subcommand("run", "Measure a whole model");
   declare_run(*run, options.run);
   run->callback([&] { chosen = [&] { return run_model(options.run, streams); }; });
