@@ -19,13 +19,20 @@ class KdaHead {
   // `history` and `state` are workspace: private copies, so that slots may be read and written in
   // any combination.
   KdaHead(const weft_op_kda& op, uint32_t seq, uint32_t head, float* history, float* state)
-      : op_(op), head_(head), keep_(op.taps - 1), history_(history), state_(state) {
+      : KdaHead(op, seq, head) {
+    history_ = history;
+    state_ = state;
+    load(read_slot_);
+  }
+  // Without copies: for code that reads and writes the slots itself.
+  KdaHead(const weft_op_kda& op, uint32_t seq, uint32_t head)
+      : op_(op), head_(head), keep_(op.taps - 1), history_(nullptr), state_(nullptr) {
     first_ = op.rows.seq_start[seq];
     n_ = op.rows.seq_start[seq + 1] - first_;
     snap_at_ = op.snap_at != nullptr ? op.snap_at[seq] : 0;
     snap_slot_ = snap_at_ != 0 ? op.snap_slot[seq] : -1;
     write_slot_ = op.write_slot[seq];
-    load(op.read_slot[seq]);
+    read_slot_ = op.read_slot[seq];
   }
 
   static uint64_t history_floats(const weft_op_kda& op) {
@@ -35,16 +42,20 @@ class KdaHead {
 
   uint32_t n() const { return n_; }
   uint32_t snap_at() const { return snap_at_; }
+  int32_t snap_slot() const { return snap_slot_; }
+  int32_t read_slot() const { return read_slot_; }
+  int32_t write_slot() const { return write_slot_; }
   float* state() const { return state_; }
   uint64_t row(uint32_t t) const { return uint64_t{first_} + t; }
   uint32_t dim(int stream) const { return stream == kV ? op_.head_v : op_.head_k; }
 
+  uint64_t input_stride(int stream) const {
+    return stream == kQ ? op_.q_stride : stream == kK ? op_.k_stride : op_.v_stride;
+  }
   const float* input(int stream, uint32_t t) const {
     const void* base = stream == kQ ? op_.q : stream == kK ? op_.k : op_.v;
-    const uint64_t stride = stream == kQ   ? op_.q_stride
-                            : stream == kK ? op_.k_stride
-                                           : op_.v_stride;
-    return static_cast<const float*>(base) + row(t) * stride + uint64_t{head_} * dim(stream);
+    return static_cast<const float*>(base) + row(t) * input_stride(stream) +
+           uint64_t{head_} * dim(stream);
   }
   const float* taps(int stream) const {
     const float* base = stream == kQ ? op_.conv_q : stream == kK ? op_.conv_k : op_.conv_v;
@@ -76,7 +87,6 @@ class KdaHead {
   }
   void finish() const { store(write_slot_, n_); }
 
- private:
   float* slot_state(int32_t slot) const {
     return reinterpret_cast<float*>(static_cast<uint8_t*>(op_.state) +
                                     static_cast<uint64_t>(slot) * op_.state_stride) +
@@ -89,6 +99,8 @@ class KdaHead {
         uint64_t(stream) * op_.heads * op_.head_k;  // q and k share head_k, v comes last
     return reinterpret_cast<float*>(base) + (before + uint64_t{head_} * dim(stream)) * keep_;
   }
+
+ private:
   void load(int32_t slot) {
     if (slot < 0) {
       memset(state_, 0, state_floats(op_) * sizeof(float));
@@ -114,7 +126,7 @@ class KdaHead {
   const weft_op_kda& op_;
   uint32_t head_, keep_;
   uint32_t first_ = 0, n_ = 0, snap_at_ = 0;
-  int32_t snap_slot_ = -1, write_slot_ = -1;
+  int32_t snap_slot_ = -1, read_slot_ = -1, write_slot_ = -1;
   float* history_;
   float* state_;
 };

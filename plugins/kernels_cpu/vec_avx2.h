@@ -76,9 +76,7 @@ inline V step_power(V shifted) {
   return _mm256_permutevar8x32_ps(table, _mm256_castps_si256(shifted));
 }
 // x * 2^floor(n/8) for any n, and, for results that are normal numbers, the quicker form.
-inline V times_steps(V x, V n) {
-  return times_power(x, _mm256_floor_ps(mul(n, set(0.125f))));
-}
+inline V times_steps(V x, V n) { return times_power(x, _mm256_floor_ps(mul(n, set(0.125f)))); }
 inline V times_steps_normal(V x, V shifted) {
   const __m256i whole = _mm256_srai_epi32(_mm256_castps_si256(shifted), 3);
   return _mm256_castsi256_ps(
@@ -135,6 +133,10 @@ inline V load_mxfp4(const uint8_t* p, V half_scale) {
   const __m256i wide = _mm256_cvtepi8_epi32(_mm_shuffle_epi8(table, codes));
   return mul(_mm256_cvtepi32_ps(wide), half_scale);
 }
+
+// Counterparts in vec_avx512.h; here the plain loops serve.
+inline bool split_whole(const float*, uint32_t, float*) { return false; }
+inline bool join_whole(const float*, uint32_t, float*) { return false; }
 
 }  // namespace
 }  // namespace weft::kernels_cpu

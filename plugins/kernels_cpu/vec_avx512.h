@@ -64,11 +64,10 @@ constexpr int kExpSteps = 16;
 constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23
 // 2^(i/16), i the low four bits of n.
 inline V step_power(V shifted) {
-  const V table =
-      _mm512_setr_ps(1.0f, 1.0442737824f, 1.0905077327f, 1.1387886347f, 1.1892071150f,
-                     1.2418578121f, 1.2968395547f, 1.3542555469f, 1.4142135624f, 1.4768261459f,
-                     1.5422108254f, 1.6104903319f, 1.6817928305f, 1.7562521604f, 1.8340080864f,
-                     1.9152065614f);
+  const V table = _mm512_setr_ps(1.0f, 1.0442737824f, 1.0905077327f, 1.1387886347f, 1.1892071150f,
+                                 1.2418578121f, 1.2968395547f, 1.3542555469f, 1.4142135624f,
+                                 1.4768261459f, 1.5422108254f, 1.6104903319f, 1.6817928305f,
+                                 1.7562521604f, 1.8340080864f, 1.9152065614f);
   return _mm512_permutexvar_ps(_mm512_castps_si512(shifted), table);
 }
 // x * 2^floor(n/16) for any n, and, for results that are normal numbers, the quicker form.
@@ -130,6 +129,66 @@ inline V load_mxfp4(const uint8_t* p, V half_scale) {
   const __m512i codes = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(low, high));
   const V table = _mm512_setr_ps(0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12);
   return mul(_mm512_permutexvar_ps(codes, table), half_scale);
+}
+
+// Lane numbers for the two functions below; the sixteenth bit of the second half is the operand.
+struct LaneList {
+  int32_t at[kLanes];
+};
+template <class Pick>
+constexpr LaneList lane_list(const Pick& pick) {
+  LaneList out{};
+  for (int i = 0; i < 16; ++i) out.at[i] = pick(i);
+  return out;
+}
+inline __m512i lanes_of(const LaneList& list) { return _mm512_loadu_si512(list.at); }
+
+// 16 groups of `count` neighbouring floats become `count` rows of 16. False: not this count.
+inline bool split_whole(const float* p, uint32_t count, float* out) {
+  if (count == 3) {
+    static constexpr LaneList kFrom[3] = {lane_list([](int i) { return 3 * i % 32; }),
+                                          lane_list([](int i) { return (3 * i + 1) % 32; }),
+                                          lane_list([](int i) { return (3 * i + 2) % 32; })};
+    static constexpr LaneList kLast[3] = {lane_list([](int i) { return 3 * i & 15; }),
+                                          lane_list([](int i) { return (3 * i + 1) & 15; }),
+                                          lane_list([](int i) { return (3 * i + 2) & 15; })};
+    const V a = load(p), b = load(p + 16), c = load(p + 32);
+    constexpr __mmask16 kThird[3] = {0xf800, 0xf800, 0xfc00};  // 3 i + j >= 32
+    for (int j = 0; j < 3; ++j) {
+      const V two = _mm512_permutex2var_ps(a, lanes_of(kFrom[j]), b);
+      store(out + j * 16, _mm512_mask_permutexvar_ps(two, kThird[j], lanes_of(kLast[j]), c));
+    }
+    return true;
+  }
+  if (count != 4) return false;
+  static constexpr LaneList kFourth[4] = {lane_list([](int i) { return (4 * i) & 31; }),
+                                          lane_list([](int i) { return (4 * i + 1) & 31; }),
+                                          lane_list([](int i) { return (4 * i + 2) & 31; }),
+                                          lane_list([](int i) { return (4 * i + 3) & 31; })};
+  const V a = load(p), b = load(p + 16), c = load(p + 32), d = load(p + 48);
+  for (int j = 0; j < 4; ++j) {
+    const V low = _mm512_permutex2var_ps(a, lanes_of(kFourth[j]), b);
+    const V high = _mm512_permutex2var_ps(c, lanes_of(kFourth[j]), d);
+    store(out + j * 16, _mm512_mask_blend_ps(0xff00, low, high));
+  }
+  return true;
+}
+// The way back, for groups of three.
+inline bool join_whole(const float* in, uint32_t count, float* p) {
+  if (count != 3) return false;
+  // Float f of the result is element f % 3 of group f / 3; rows 0 and 1 come first, row 2 is put in
+  // between.
+  static constexpr LaneList kPair[3] = {
+      lane_list([](int i) { return i / 3 + i % 3 % 2 * 16; }),
+      lane_list([](int i) { return (i + 16) / 3 + (i + 16) % 3 % 2 * 16; }),
+      lane_list([](int i) { return (i + 32) / 3 + (i + 32) % 3 % 2 * 16; })};
+  constexpr __mmask16 kOdd[3] = {0x4924, 0x2492, 0x9249};  // f % 3 == 2
+  const V a = load(in), b = load(in + 16), c = load(in + 32);
+  for (int j = 0; j < 3; ++j) {
+    const V two = _mm512_permutex2var_ps(a, lanes_of(kPair[j]), b);
+    store(p + j * 16, _mm512_mask_permutexvar_ps(two, kOdd[j], lanes_of(kPair[j]), c));
+  }
+  return true;
 }
 
 }  // namespace
