@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kExpected =
     "expected prefill N, decode B N [CONTEXT], mixed B N [CONTEXT], logits ID..., logits-file PATH "
-    "ID..., info or quit";
+    "ID..., steps-file PATH K ID..., info or quit";
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> out;
@@ -34,11 +34,20 @@ Result<std::vector<uint32_t>> numbers_of(const std::vector<std::string_view>& wo
   return out;
 }
 
-Result<LineCommand> parse_logits(const std::vector<std::string_view>& words, bool to_file) {
+Result<LineCommand> parse_logits(const std::vector<std::string_view>& words) {
+  const bool to_file = words[0] != "logits", in_steps = words[0] == "steps-file";
   LogitsCommand command;
   if (to_file) command.file = words.size() > 1 ? words[1] : "";
-  WEFT_ASSIGN(const auto ids, numbers_of(words, to_file ? 2 : 1));
+  WEFT_ASSIGN(auto ids, numbers_of(words, to_file ? 2 : 1));
+  if (in_steps && !ids.empty()) {
+    command.steps = ids.front();
+    ids.erase(ids.begin());
+  }
   if (ids.empty()) return make_error(ErrorCode::kInvalid, "no token ids; {}", kExpected);
+  if (command.steps >= ids.size()) {
+    return make_error(ErrorCode::kInvalid, "{} steps of {} tokens leave no prompt", command.steps,
+                      ids.size());
+  }
   command.tokens.assign(ids.begin(), ids.end());
   return LineCommand(std::move(command));
 }
@@ -76,14 +85,16 @@ Json report(const Result<Measurement>& result) {
 }
 
 Json run_logits(const LogitsCommand& command, ModelBench& bench) {
-  const Result<std::vector<float>> row = bench.logits(command.tokens);
-  if (!row.ok()) return Json{{"error", row.error().message}};
-  Json out{{"what", "logits"}, {"tokens", command.tokens.size()}, {"vocab", row->size()}};
+  const Result<std::vector<float>> rows = bench.logits(command.tokens, command.steps);
+  if (!rows.ok()) return Json{{"error", rows.error().message}};
+  Json out{{"what", "logits"},
+           {"tokens", command.tokens.size()},
+           {"vocab", rows->size() / (command.steps + 1)}};
   if (command.file.empty()) {
-    out["logits"] = *row;
+    out["logits"] = *rows;
     return out;
   }
-  const Status written = write_floats(command.file, *row);
+  const Status written = write_floats(command.file, *rows);
   if (!written.ok()) return Json{{"error", written.error().message}};
   out["file"] = command.file;
   return out;
@@ -98,7 +109,9 @@ Result<LineCommand> parse_line(std::string_view line) {
   const std::string_view what = words[0];
   if (what == "quit" && words.size() == 1) return LineCommand(QuitCommand{});
   if (what == "info" && words.size() == 1) return LineCommand(InfoCommand{});
-  if (what == "logits" || what == "logits-file") return parse_logits(words, what != "logits");
+  if (what == "logits" || what == "logits-file" || what == "steps-file") {
+    return parse_logits(words);
+  }
   if (what == "prefill" && words.size() == 2) {
     WEFT_ASSIGN(const auto n, numbers_of(words, 1));
     return LineCommand(PrefillCommand{n[0]});
@@ -136,6 +149,7 @@ Json answer(const LineCommand& command, LoadedModel& model, uint64_t seed) {
     options.batch = decode->batch;
     options.tokens = decode->tokens;
     options.context = decode->context;
+    options.next = NextToken::kRandom;
     return report(decode->mixed ? bench.mixed(options) : bench.decode(options));
   }
   if (const auto* logits = std::get_if<LogitsCommand>(&command)) return run_logits(*logits, bench);

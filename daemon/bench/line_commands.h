@@ -2,10 +2,12 @@
 // measurement at a time, so that two programs can be measured in turn on the same machine.
 //
 //   prefill N                 a prompt of N tokens
-//   decode B N [CONTEXT]      N tokens at batch B, after prompts of CONTEXT tokens (32)
+//   decode B N [CONTEXT]      N tokens at batch B, after prompts of CONTEXT tokens (32); the next
+//                             tokens are random, since greedy ones of random weights fall into loops
 //   mixed B N [CONTEXT]       N steps of B decoding rows and a prompt piece
 //   logits ID...              logits after these tokens, as a list
 //   logits-file PATH ID...    the same as little-endian f32 in a new file
+//   steps-file PATH K ID...   the last K tokens decoded one by one: 1 + K rows of logits
 //   info                      what is loaded
 //   quit
 //
@@ -36,7 +38,8 @@ struct DecodeCommand {
   uint32_t batch = 0, tokens = 0, context = 32;
 };
 struct LogitsCommand {
-  std::string file;  // empty: into the answer
+  std::string file;    // empty: into the answer
+  uint32_t steps = 0;  // of the tokens, decoded one by one
   std::vector<int32_t> tokens;
 };
 struct InfoCommand {};

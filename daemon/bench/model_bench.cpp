@@ -151,19 +151,25 @@ Result<Measurement> ModelBench::mixed(const DecodeOptions& o) {
   return m;
 }
 
-Result<std::vector<float>> ModelBench::logits(const std::vector<int32_t>& tokens) {
-  if (tokens.empty()) return make_error(ErrorCode::kInvalid, "logits of no tokens");
+Result<std::vector<float>> ModelBench::logits(const std::vector<int32_t>& tokens, uint32_t steps) {
+  if (tokens.size() <= steps) return make_error(ErrorCode::kInvalid, "logits of no tokens");
   for (const int32_t token : tokens) {
     if (token < 0 || static_cast<uint32_t>(token) >= model_.info().vocab) {
       return make_error(ErrorCode::kInvalid, "token {}: expected 0 to {}", token,
                         model_.info().vocab - 1);
     }
   }
-  WEFT_ASSIGN(const auto sequence, model_.make_sequence(tokens, 0));
-  Measurement unused;
-  WEFT_TRY(run_prompt(sequence.get(), &unused));
-  const std::span<const float> row = model_.logits(0);
-  return std::vector<float>(row.begin(), row.end());
+  const auto prompt_end = tokens.end() - steps;
+  WEFT_ASSIGN(const auto sequence, model_.make_sequence({tokens.begin(), prompt_end}, steps));
+  std::vector<float> rows;
+  for (auto next = prompt_end;; ++next) {
+    Measurement unused;
+    WEFT_TRY(run_prompt(sequence.get(), &unused));
+    const std::span<const float> row = model_.logits(0);
+    rows.insert(rows.end(), row.begin(), row.end());
+    if (next == tokens.end()) return rows;
+    sequence->tokens.push_back(*next);
+  }
 }
 
 }  // namespace weft::bench

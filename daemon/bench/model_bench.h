@@ -48,8 +48,9 @@ class ModelBench {
   Result<Measurement> decode(const DecodeOptions& options);
   // Steps with one row of `batch` decoding sequences and a prompt piece that fills the step.
   Result<Measurement> mixed(const DecodeOptions& options);
-  // Logits after the last of these tokens.
-  Result<std::vector<float>> logits(const std::vector<int32_t>& tokens);
+  // Logits after the last of these tokens. With `steps`, that many of the tokens are decoded one by
+  // one, and the result has a row for the prompt and one for each step.
+  Result<std::vector<float>> logits(const std::vector<int32_t>& tokens, uint32_t steps = 0);
 
  private:
   using Sequences = std::vector<std::unique_ptr<engine::Sequence>>;
