@@ -253,9 +253,11 @@ inline void chunk_head(const weft_op_kda& op, uint32_t seq, uint32_t h, uint8_t*
                   split_products(w, op.head_k, n);
                 else
                   pairwise_products(w, n);
-                for (uint64_t p = 0; p < state_panels(op); ++p)
+                for (uint64_t p = 0; p < state_panels(op); ++p) {
+                  fetch_share(op, head, t + n, p, state_panels(op));
                   chunk_panel(w, op.head_k, n, s.panels + p * op.head_k * kPanelCols,
                               p * kPanelCols);
+                }
                 for (uint32_t i = 0; i < n; ++i)
                   kda_output(op, head, t + i, w.tokens.o + i * w.tokens.values);
               });

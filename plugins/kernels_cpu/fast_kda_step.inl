@@ -172,8 +172,10 @@ inline void step_head(const weft_op_kda& op, uint32_t seq, uint32_t h, uint8_t* 
   over_blocks(
       op, head, w.tokens, w.panels, kBlock, [&](const PrivateState& s, uint32_t t, uint32_t n) {
         prepare_steps(op, head, s.history, h, t, n, w);
-        for (uint64_t p = 0; p < state_panels(op); ++p)
+        for (uint64_t p = 0; p < state_panels(op); ++p) {
+          fetch_share(op, head, t + n, p, state_panels(op));
           step_panel(w, op.head_k, n, s.panels + p * op.head_k * kPanelCols, p * kPanelCols);
+        }
         for (uint32_t i = 0; i < n; ++i)
           kda_output(op, head, t + i, w.tokens.o + i * w.tokens.values);
       });

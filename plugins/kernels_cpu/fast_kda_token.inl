@@ -171,14 +171,13 @@ inline void prepare_tokens(const weft_op_kda& op, const KdaHead& head, const His
   short_conv(op, head, history[KdaHead::kV], KdaHead::kV, t, n, w, w.v, w.values, nullptr);
   decays(op, head, h, t, n, w);
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(op.head_k));
-  float betas[kBlock];
   for (uint32_t i = 0; i < n; ++i) {
     scale_by(w.q + i * w.keys, w.keys, scale / __builtin_sqrtf(sum(q_squares[i]) + 1e-6f));
     scale_by(w.k + i * w.keys, w.keys, 1.0f / __builtin_sqrtf(sum(k_squares[i]) + 1e-6f));
-    betas[i] = head.beta_input(t + i);
+    w.beta[i] = head.beta_input(t + i);
   }
-  for (uint32_t i = n; i < kBlock; ++i) betas[i] = 0.0f;
-  each_block(kBlock, [&](uint64_t i, uint32_t) { store(w.beta + i, sigmoid(load(betas + i))); });
+  for (uint32_t i = n; i < kBlock; ++i) w.beta[i] = 0.0f;
+  each_block(kBlock, [&](uint64_t i, uint32_t) { store(w.beta + i, sigmoid(load(w.beta + i))); });
 }
 
 inline void kda_output(const weft_op_kda& op, const KdaHead& head, uint32_t t, const float* o) {
@@ -219,8 +218,8 @@ inline void load_private(const weft_op_kda& op, const KdaHead& head, const Token
   const uint64_t V_dim = op.head_v;
   const bool fresh = head.read_slot() < 0;
   const float* from = fresh ? nullptr : head.slot_state(head.read_slot());
-  for (uint64_t p = 0; p < state_panels(op); ++p)
-    for (uint64_t c = 0; c < op.head_k; ++c)
+  for (uint64_t c = 0; c < op.head_k; ++c)
+    for (uint64_t p = 0; p < state_panels(op); ++p)
       for (uint64_t b = 0; b < 2; ++b) {
         const uint64_t at = p * kPanelCols + b * kLanes;
         const uint64_t left = at < V_dim ? V_dim - at : 0;
@@ -257,7 +256,25 @@ inline void store_private(const weft_op_kda& op, const KdaHead& head, const Toke
   store_history(op, head, s.history, done, slot, w);
 }
 
-// Runs body(t, n) over blocks of at most `most` tokens; a snapshot ends a block.
+// Fetches what token t will be prepared from and gated with: rows far apart, which the hardware
+// does not foresee.
+inline void fetch_token(const weft_op_kda& op, const KdaHead& head, uint32_t t) {
+  const auto fetch = [](const float* p, uint64_t n) {
+    for (uint64_t c = 0; c < n; c += 16) __builtin_prefetch(p + c, 0, 2);
+  };
+  for (int s = KdaHead::kQ; s <= KdaHead::kV; ++s) fetch(head.input(s, t), head.dim(s));
+  fetch(head.decay_input(t), op.head_k);
+  fetch(head.gate_input(t), op.head_v);
+}
+// Share `part` of `parts` of the tokens t .. t+kBlock-1, as far as they exist.
+inline void fetch_share(const weft_op_kda& op, const KdaHead& head, uint32_t t, uint64_t part,
+                        uint64_t parts) {
+  const uint64_t end = t + kBlock * (part + 1) / parts;
+  for (uint64_t i = t + kBlock * part / parts; i < end && i < head.n(); ++i)
+    fetch_token(op, head, static_cast<uint32_t>(i));
+}
+
+// Runs body(s, t, n) over blocks of at most `most` tokens; a snapshot ends a block.
 template <class Body>
 inline void over_blocks(const weft_op_kda& op, const KdaHead& head, const TokenBlock& w,
                         float* panels, uint32_t most, const Body& body) {

@@ -1,11 +1,14 @@
 // Vector functions on V. The bounds are against the exact value; tests/kernels/rows_test.cpp holds
 // sigmoid and tanh to them over their whole range.
 
+// Calls would cost more than these functions do.
+#define WEFT_INLINE [[gnu::always_inline]] inline
+
 // e^x = value * 2^floor(n/kExpSteps); shifted = n + kShifter.
 struct ExpParts {
   V value, n, shifted;
 };
-inline ExpParts exp_parts(V x) {
+WEFT_INLINE ExpParts exp_parts(V x) {
   constexpr float kStep = 0.69314718056f / kExpSteps;
   constexpr float kStepRest = -1.90465430e-9f / kExpSteps;
   const V shifted = fma(x, set(1.44269504f * kExpSteps), set(kShifter));
@@ -20,25 +23,25 @@ inline ExpParts exp_parts(V x) {
 
 // e^x. Relative error below 2^-22 where the result is normal; 0 below -104, infinite above 88.8;
 // NaN stays NaN.
-inline V exp(V x) {
+WEFT_INLINE V exp(V x) {
   const ExpParts e = exp_parts(at_least(at_most(x, 90.0f), -104.0f));
   return times_steps(e.value, e.n);
 }
 // The same where |x| <= 87; beyond that the value at 87.
-inline V exp_normal(V x) {
+WEFT_INLINE V exp_normal(V x) {
   const ExpParts e = exp_parts(at_least(at_most(x, 87.0f), -87.0f));
   return times_steps_normal(e.value, e.shifted);
 }
 
 // 1/(1 + e^-x). Relative error below 2^-21 for x > -87; not below e^-87.
-inline V sigmoid(V x) { return inverse(plus(set(1.0f), exp_normal(minus(zero(), x)))); }
+WEFT_INLINE V sigmoid(V x) { return inverse(plus(set(1.0f), exp_normal(minus(zero(), x)))); }
 
 // tanh(x) = numerator / denominator: a quotient of two polynomials in x^2 fitted to |x| <= 8.4,
 // where tanh is 1 - 1e-7. Relative error below 2^-21 after the division, also next to zero.
 struct Quotient {
   V numerator, denominator;
 };
-inline Quotient tanh_quotient(V x) {
+WEFT_INLINE Quotient tanh_quotient(V x) {
   x = at_least(at_most(x, 8.4f), -8.4f);
   const V z = mul(x, x);
   V p = fma(z, set(1.44578118e-8f), set(2.13797448e-5f));
@@ -49,7 +52,7 @@ inline Quotient tanh_quotient(V x) {
   q = fma(z, q, set(0.467529029f));
   return {fma(mul(x, z), p, x), fma(z, q, set(1.0f))};
 }
-inline V tanh(V x) {
+WEFT_INLINE V tanh(V x) {
   const Quotient t = tanh_quotient(x);
   return mul(t.numerator, inverse(t.denominator));
 }
