@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "bench/machine.h"
+#include "bench/model_command.h"
+#include "bench/model_shape.h"
 #include "bench/run_command.h"
 
 namespace weft::bench {
@@ -19,6 +21,7 @@ struct MachineOptions {
 };
 
 struct AllOptions {
+  ModelCommandOptions model;
   MachineOptions machine;
   RunOptions run;
 };
@@ -36,6 +39,25 @@ Status run_machine(const MachineOptions& options, std::ostream& out) {
 void declare_machine(CLI::App& app, MachineOptions& o) {
   app.add_option("--threads", o.threads, "Threads; 0 = one per CPU");
   app.add_flag("--json", o.json, "JSON instead of a table");
+}
+
+void declare_model(CLI::App& app, ModelCommandOptions& o) {
+  app.add_option("directory", o.directory, "New or empty directory")->required();
+  app.add_option("--preset", o.preset, "Shape to begin with")
+      ->check(CLI::IsMember(preset_names()))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Equal seeds give equal bytes")->capture_default_str();
+  app.add_option("--dtype", o.dtype,
+                 "released: as the family is released; f32: everything in F32, experts too")
+      ->check(CLI::IsMember({"released", "f32"}))
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "Threads; 0 = one per CPU");
+  for (const std::string& key : shape_keys()) {
+    app.add_option_function<uint32_t>(
+           "--" + key, [&o, key](const uint32_t& value) { o.numbers[key] = value; },
+           "Instead of the preset's")
+        ->group("Shape");
+  }
 }
 
 void declare_run(CLI::App& app, RunOptions& o) {
@@ -85,6 +107,9 @@ int run_weft_bench(const std::vector<std::string>& arguments, const Streams& str
   app.set_version_flag("--version", "weft-bench " WEFT_VERSION);
   app.require_subcommand(1);
   std::function<Status()> chosen;
+  CLI::App* model = app.add_subcommand("model", "Write a model with random weights");
+  declare_model(*model, options.model);
+  model->callback([&] { chosen = [&] { return write_model(options.model, streams); }; });
   CLI::App* machine = app.add_subcommand("machine", "Measure memory and arithmetic");
   declare_machine(*machine, options.machine);
   machine->callback([&] { chosen = [&] { return run_machine(options.machine, streams.out); }; });

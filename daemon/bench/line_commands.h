@@ -3,7 +3,8 @@
 //
 //   prefill N                 a prompt of N tokens
 //   decode B N [CONTEXT]      N tokens at batch B, after prompts of CONTEXT tokens (32); the next
-//                             tokens are random, since greedy ones of random weights fall into loops
+//                             tokens are random, since greedy ones of random weights fall into
+//                             loops
 //   mixed B N [CONTEXT]       N steps of B decoding rows and a prompt piece
 //   logits ID...              logits after these tokens, as a list
 //   logits-file PATH ID...    the same as little-endian f32 in a new file
