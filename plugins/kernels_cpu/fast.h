@@ -51,9 +51,13 @@ namespace weft::kernels_cpu::avx512_bf16 {
 void gemm(const weft_op_gemm& op);
 void gemm_group(const weft_op_gemm_group& op);
 void moe(const weft_op_moe& op);
+void mla_decode(const weft_op_mla& op);
+void mla_prefill(const weft_op_mla& op);
 Need gemm_need(const weft_op_gemm& op);
 Need gemm_group_need(const weft_op_gemm_group& op);
 Need moe_need(const weft_op_moe& op);
+Need mla_decode_need(const weft_op_mla& op);
+Need mla_prefill_need(const weft_op_mla& op);
 }  // namespace weft::kernels_cpu::avx512_bf16
 #endif
 

@@ -78,7 +78,13 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),  \
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4), \
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                \
-      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4)
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),               \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),           \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),          \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),        \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),          \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),         \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3)
 
 constexpr weft_kernel kKernels[] = {
     ref_embed(WEFT_F32),

@@ -7,6 +7,7 @@
 
 #include "moe_groups.h"
 #include "numeric.h"
+#include "pages.h"
 #include "panels.h"
 #include "team.h"
 #include "vec_avx512.h"
@@ -19,6 +20,9 @@ namespace {
 #include "bf16_core.inl"
 #include "bf16_gemm.inl"
 #include "bf16_moe.inl"
+#include "bf16_mla.inl"
+#include "bf16_mla_decode.inl"
+#include "bf16_mla_prefill.inl"
 // clang-format on
 }  // namespace weft::kernels_cpu::avx512_bf16
 

@@ -31,6 +31,11 @@ struct MlaCache {
     return {bytes.data(), page_stride, shape.page_tokens, dtype,
             shape.latent, shape.tail,  table.data(),      per_seq};
   }
+  uint8_t* row(uint32_t seq, uint32_t token) {
+    const auto page = static_cast<uint64_t>(table[seq * per_seq + token / shape.page_tokens]);
+    return bytes.data() + page * page_stride +
+           uint64_t{token % shape.page_tokens} * (shape.latent + shape.tail) * bytes_of(dtype);
+  }
   bool gaps_intact() const {
     const uint64_t used = page_stride - 32;
     for (size_t i = 0; i < bytes.size(); ++i)
@@ -51,8 +56,8 @@ struct MlaBatch {
 };
 
 inline uint32_t mla_store(const weft_kernel& k, const Grid& x, const std::vector<float>& w,
-                          const MlaBatch& batch, MlaCache& cache) {
-  Host host(1);
+                          const MlaBatch& batch, MlaCache& cache, uint32_t threads = 1) {
+  Host host(threads);
   uint32_t err = 0;
   auto op = make_op<weft_op_mla_store>(host);
   op.head.err = &err;
