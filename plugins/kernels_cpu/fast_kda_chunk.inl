@@ -258,8 +258,7 @@ inline void chunk_head(const weft_op_kda& op, uint32_t seq, uint32_t h, uint8_t*
                   chunk_panel(w, op.head_k, n, s.panels + p * op.head_k * kPanelCols,
                               p * kPanelCols);
                 }
-                for (uint32_t i = 0; i < n; ++i)
-                  kda_output(op, head, t + i, w.tokens.o + i * w.tokens.values);
+                kda_outputs(op, head, t, n, w.tokens);
               });
 }
 

@@ -59,9 +59,9 @@ struct Along {
 #pragma GCC unroll 8
     for (int b = 0; b < B; ++b) k[b] = q[b] = zero();
   }
-  void add(const StepRows& t, uint64_t c, int b, V s) {
-    k[b] = fma(set(t.k_alpha[c]), s, k[b]);
-    q[b] = fma(set(t.q_alpha[c]), s, q[b]);
+  void add(V k_alpha, V q_alpha, int b, V s) {
+    k[b] = fma(k_alpha, s, k[b]);
+    q[b] = fma(q_alpha, s, q[b]);
   }
   // From sums to delta = beta (v - sum) and o = sum + (q.k) delta.
   void close(const StepRows& t, int b, V v) {
@@ -69,9 +69,7 @@ struct Along {
     q[b] = fma(set(t.qk), k[b], q[b]);
   }
 };
-inline V stepped(const StepRows& t, uint64_t c, V s, V delta) {
-  return fma(set(t.k[c]), delta, mul(set(t.alpha[c]), s));
-}
+inline V stepped(V alpha, V key, V s, V delta) { return fma(key, delta, mul(alpha, s)); }
 
 // B vectors of columns of one token, state rows `stride` apart; `ahead`, of the same shape, will be
 // wanted next.
@@ -82,25 +80,29 @@ inline void step_columns(const StepRows& t, uint32_t K, const float* from, float
   const auto get = [&](const float* p) { return B == 1 ? load_upto(p, lanes) : load(p); };
   Along<B> sums;
   sums.clear();
-  for (uint64_t c = 0; c < K; ++c)
+  for (uint64_t c = 0; c < K; ++c) {
+    const V k_alpha = set(t.k_alpha[c]), q_alpha = set(t.q_alpha[c]);
 #pragma GCC unroll 8
-    for (int b = 0; b < B; ++b) sums.add(t, c, b, get(from + c * stride + b * kLanes));
+    for (int b = 0; b < B; ++b) sums.add(k_alpha, q_alpha, b, get(from + c * stride + b * kLanes));
+  }
 #pragma GCC unroll 8
   for (int b = 0; b < B; ++b) {
     sums.close(t, b, get(v + b * kLanes));
     store(o + b * kLanes, sums.q[b]);
   }
-  for (uint64_t c = 0; c < K; ++c)
+  for (uint64_t c = 0; c < K; ++c) {
+    const V alpha = set(t.alpha[c]), key = set(t.k[c]);
 #pragma GCC unroll 8
     for (int b = 0; b < B; ++b) {
       const uint64_t at = c * stride + static_cast<uint64_t>(b) * kLanes;
-      const V now = stepped(t, c, get(from + at), sums.k[b]);
+      const V now = stepped(alpha, key, get(from + at), sums.k[b]);
       if (B == 1)
         store_upto(to + at, now, lanes);
       else
         store(to + at, now);
       if (B > 1 && ahead != nullptr) __builtin_prefetch(ahead + at, 0, 2);
     }
+  }
 }
 
 // A sequence of one token between two slots (or in one).
@@ -127,7 +129,7 @@ inline void step_in_slots(const weft_op_kda& op, const KdaHead& head, uint32_t h
   while (j + 2 * kLanes <= V_dim) columns(Int<2>{}, kLanes);
   while (j < V_dim)
     columns(Int<1>{}, V_dim - j < kLanes ? static_cast<uint32_t>(V_dim - j) : kLanes);
-  kda_output(op, head, 0, w.tokens.o);
+  kda_outputs(op, head, 0, 1, w.tokens);
   store_history(op, head, history, 1, head.write_slot(), w.tokens);
 }
 
@@ -137,24 +139,28 @@ inline void step_panel(const StepWork& w, uint32_t K, uint32_t n, float* panel, 
   sums.clear();
   StepRows t = step_rows(w, 0);
   for (uint64_t c = 0; c < K; ++c)
-    for (int b = 0; b < 2; ++b) sums.add(t, c, b, load(panel + c * kPanelCols + b * kLanes));
+    for (int b = 0; b < 2; ++b)
+      sums.add(set(t.k_alpha[c]), set(t.q_alpha[c]), b, load(panel + c * kPanelCols + b * kLanes));
   for (uint32_t i = 0; i < n; ++i) {
     const uint64_t at = i * w.tokens.values + column;
-    V delta[2];
     for (int b = 0; b < 2; ++b) {
       sums.close(t, b, load(w.tokens.v + at + b * kLanes));
       store(w.tokens.o + at + b * kLanes, sums.q[b]);
-      delta[b] = sums.k[b];
     }
+    const V delta0 = sums.k[0], delta1 = sums.k[1];
     sums.clear();
     const StepRows next = step_rows(w, i + 1 < n ? i + 1 : i);  // the last one's sums are unused
-    for (uint64_t c = 0; c < K; ++c)
-      for (int b = 0; b < 2; ++b) {
-        float* s = panel + c * kPanelCols + b * kLanes;
-        const V now = stepped(t, c, load(s), delta[b]);
-        store(s, now);
-        sums.add(next, c, b, now);
-      }
+    for (uint64_t c = 0; c < K; ++c) {
+      const V alpha = set(t.alpha[c]), key = set(t.k[c]);
+      const V k_alpha = set(next.k_alpha[c]), q_alpha = set(next.q_alpha[c]);
+      float* s = panel + c * kPanelCols;
+      const V now0 = stepped(alpha, key, load(s), delta0);
+      const V now1 = stepped(alpha, key, load(s + kLanes), delta1);
+      sums.add(k_alpha, q_alpha, 0, now0);
+      sums.add(k_alpha, q_alpha, 1, now1);
+      store(s, now0);
+      store(s + kLanes, now1);
+    }
     t = next;
   }
 }
@@ -176,8 +182,7 @@ inline void step_head(const weft_op_kda& op, uint32_t seq, uint32_t h, uint8_t* 
           fetch_share(op, head, t + n, p, state_panels(op));
           step_panel(w, op.head_k, n, s.panels + p * op.head_k * kPanelCols, p * kPanelCols);
         }
-        for (uint32_t i = 0; i < n; ++i)
-          kda_output(op, head, t + i, w.tokens.o + i * w.tokens.values);
+        kda_outputs(op, head, t, n, w.tokens);
       });
 }
 

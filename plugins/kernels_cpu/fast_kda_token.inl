@@ -180,16 +180,23 @@ inline void prepare_tokens(const weft_op_kda& op, const KdaHead& head, const His
   each_block(kBlock, [&](uint64_t i, uint32_t) { store(w.beta + i, sigmoid(load(w.beta + i))); });
 }
 
-inline void kda_output(const weft_op_kda& op, const KdaHead& head, uint32_t t, const float* o) {
-  const float factor =
-      inverse_root(sum_of_squares(o, op.head_v) / static_cast<float>(op.head_v), op.norm_eps);
-  const float* u = head.gate_input(t);
-  float* y = head.output(t);
-  each_block(op.head_v, [&](uint64_t c, uint32_t lanes) {
-    const V normed =
-        mul(mul(load_upto(o + c, lanes), set(factor)), load_upto(op.o_norm + c, lanes));
-    store_upto(y + c, mul(normed, sigmoid(load_upto(u + c, lanes))), lanes);
-  });
+// y of tokens t .. t+n-1 from their rows of o.
+inline void kda_outputs(const weft_op_kda& op, const KdaHead& head, uint32_t t, uint32_t n,
+                        const TokenBlock& w) {
+  float factors[kBlock];  // all of them first: each waits for a chain of slow instructions
+  for (uint32_t i = 0; i < n; ++i)
+    factors[i] = inverse_root(
+        sum_of_squares(w.o + i * w.values, op.head_v) / static_cast<float>(op.head_v), op.norm_eps);
+  for (uint32_t i = 0; i < n; ++i) {
+    const float* o = w.o + i * w.values;
+    const float* u = head.gate_input(t + i);
+    float* y = head.output(t + i);
+    const V factor = set(factors[i]);
+    each_block(op.head_v, [&](uint64_t c, uint32_t lanes) {
+      const V normed = mul(mul(load(o + c), factor), load_upto(op.o_norm + c, lanes));
+      store_upto(y + c, mul(normed, sigmoid(load_upto(u + c, lanes))), lanes);
+    });
+  }
 }
 
 // The history after `done` tokens, written to a slot. `history` may be that slot's own.
@@ -218,18 +225,19 @@ inline void load_private(const weft_op_kda& op, const KdaHead& head, const Token
   const uint64_t V_dim = op.head_v;
   const bool fresh = head.read_slot() < 0;
   const float* from = fresh ? nullptr : head.slot_state(head.read_slot());
-  for (uint64_t c = 0; c < op.head_k; ++c)
-    for (uint64_t p = 0; p < state_panels(op); ++p)
-      for (uint64_t b = 0; b < 2; ++b) {
-        const uint64_t at = p * kPanelCols + b * kLanes;
-        const uint64_t left = at < V_dim ? V_dim - at : 0;
-        float* to = s->panels + (p * op.head_k + c) * kPanelCols + b * kLanes;
-        if (fresh || left == 0)
-          store(to, zero());
-        else
-          store(to, load_upto(from + c * V_dim + at,
-                              left < kLanes ? static_cast<uint32_t>(left) : kLanes));
-      }
+  for (uint64_t c = 0; c < op.head_k; ++c) {
+    for (uint64_t j = 0; !fresh && j < V_dim; j += 16)
+      __builtin_prefetch(from + (c + 8) * V_dim + j);  // past the end is harmless
+    for (uint64_t j = 0; j < w.values; j += kLanes) {
+      const uint64_t left = j < V_dim ? V_dim - j : 0;
+      float* to = s->panels + (j / kPanelCols * op.head_k + c) * kPanelCols + j % kPanelCols;
+      if (fresh || left == 0)
+        store(to, zero());
+      else
+        store(to, load_upto(from + c * V_dim + j,
+                            left < kLanes ? static_cast<uint32_t>(left) : kLanes));
+    }
+  }
   const uint64_t keep = op.taps - 1;
   for (int i = KdaHead::kQ; i <= KdaHead::kV; ++i) {
     float* copy = w.history + uint64_t(i) * op.head_k * keep;

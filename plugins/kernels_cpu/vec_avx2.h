@@ -75,12 +75,15 @@ inline V step_power(V shifted) {
                                  1.5422108254f, 1.6817928305f, 1.8340080864f);
   return _mm256_permutevar8x32_ps(table, _mm256_castps_si256(shifted));
 }
-// x * 2^floor(n/8) for any n, and, for results that are normal numbers, the quicker form.
+// x * 2^floor(n/8) for any n.
 inline V times_steps(V x, V n) { return times_power(x, _mm256_floor_ps(mul(n, set(0.125f)))); }
-inline V times_steps_normal(V x, V shifted) {
-  const __m256i whole = _mm256_srai_epi32(_mm256_castps_si256(shifted), 3);
+// 2^(n/8) where it is a normal number; vec_avx512.h explains.
+inline V power_of_steps(V shifted) {
+  const __m256i table = _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
+                                          0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7);
+  const __m256i n = _mm256_castps_si256(shifted);
   return _mm256_castsi256_ps(
-      _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(whole, 23)));
+      _mm256_add_epi32(_mm256_permutevar8x32_epi32(table, n), _mm256_slli_epi32(n, 20)));
 }
 
 // x[i] lane j becomes x[j] lane i.

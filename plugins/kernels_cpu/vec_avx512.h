@@ -70,12 +70,18 @@ inline V step_power(V shifted) {
                                  1.7562521604f, 1.8340080864f, 1.9152065614f);
   return _mm512_permutexvar_ps(_mm512_castps_si512(shifted), table);
 }
-// x * 2^floor(n/16) for any n, and, for results that are normal numbers, the quicker form.
+// x * 2^floor(n/16) for any n.
 inline V times_steps(V x, V n) { return _mm512_scalef_ps(x, mul(n, set(0.0625f))); }
-inline V times_steps_normal(V x, V shifted) {
-  const __m512i whole = _mm512_srai_epi32(_mm512_castps_si512(shifted), 4);
+// 2^(n/16) where it is a normal number: the four low bits of n also land in the mantissa when n is
+// moved to the exponent, so the table has them subtracted.
+inline V power_of_steps(V shifted) {
+  const __m512i table =
+      _mm512_setr_epi32(0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532,
+                        0x3f75fed7, 0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c,
+                        0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d);
+  const __m512i n = _mm512_castps_si512(shifted);
   return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(whole, 23)));
+      _mm512_add_epi32(_mm512_permutexvar_epi32(n, table), _mm512_slli_epi32(n, 19)));
 }
 
 // x[i] lane j becomes x[j] lane i.
