@@ -55,8 +55,10 @@ __attribute__((target("avx2,fma"))) float f32_avx2(uint64_t rounds) {
   WEFT_STEP(0)
   WEFT_STEP(1)
   WEFT_STEP(2)
-  WEFT_STEP(3) WEFT_STEP(4) WEFT_STEP(5) WEFT_STEP(6) WEFT_STEP(7) WEFT_STEP(8) WEFT_STEP(9)
-      WEFT_STEP(10) WEFT_STEP(11) WEFT_STEP(12) WEFT_STEP(13)
+  WEFT_STEP(3)
+  WEFT_STEP(4)
+  WEFT_STEP(5) WEFT_STEP(6) WEFT_STEP(7) WEFT_STEP(8) WEFT_STEP(9) WEFT_STEP(10) WEFT_STEP(11)
+      WEFT_STEP(12) WEFT_STEP(13)
 #undef WEFT_STEP
           for (uint64_t r = 0; r < rounds; ++r) {
     asm volatile("" : "+x"(x), "+x"(y));
@@ -66,8 +68,9 @@ __attribute__((target("avx2,fma"))) float f32_avx2(uint64_t rounds) {
     WEFT_STEP(2)
     WEFT_STEP(3)
     WEFT_STEP(4)
-    WEFT_STEP(5) WEFT_STEP(6) WEFT_STEP(7) WEFT_STEP(8) WEFT_STEP(9) WEFT_STEP(10) WEFT_STEP(11)
-        WEFT_STEP(12) WEFT_STEP(13)
+    WEFT_STEP(5)
+    WEFT_STEP(6)
+    WEFT_STEP(7) WEFT_STEP(8) WEFT_STEP(9) WEFT_STEP(10) WEFT_STEP(11) WEFT_STEP(12) WEFT_STEP(13)
 #undef WEFT_STEP
   }
   a0 = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9 + a10 + a11 + a12 + a13;

@@ -1,17 +1,22 @@
 #include "bench/run_command.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <variant>
 
 #include "bench/args.h"
 #include "bench/line_commands.h"
 #include "bench/loaded_model.h"
+#include "bench/machine.h"
 #include "bench/model_bench.h"
+#include "bench/report.h"
 
 namespace weft::bench {
 namespace {
 
 constexpr uint32_t kDefaultServedContext = 32768;
+constexpr uint32_t kMixedSteps = 4;  // each holds a whole prompt piece
 
 struct Work {
   std::vector<uint32_t> prefill, decode, context;
@@ -63,6 +68,90 @@ Status warm_up(LoadedModel& model) {
   return done.ok() ? Status() : Status(done.error());
 }
 
+Result<ModelShape> read_shape(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  std::ifstream in(path);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (!in) return make_error(ErrorCode::kIo, "cannot read {}", path);
+  return shape_from_config(text);
+}
+
+class Measuring {
+ public:
+  Measuring(const RunOptions& options, const Work& work, LoadedModel& model,
+            const ModelShape& shape, const Streams& streams)
+      : o_(options), work_(work), model_(model), shape_(shape), streams_(streams) {}
+
+  Status run() {
+    for (const uint32_t n : work_.prefill) {
+      WEFT_TRY(repeat([&](ModelBench& bench) { return bench.prefill(n); }));
+    }
+    for (const uint32_t context : work_.context) {
+      for (const uint32_t batch : work_.decode) {
+        ModelBench::DecodeOptions d;
+        d.batch = batch;
+        d.tokens = o_.tokens;
+        d.context = context;
+        d.fake_context = o_.fake_context;
+        d.next = o_.next == "greedy" ? NextToken::kGreedy : NextToken::kRandom;
+        WEFT_TRY(repeat([&](ModelBench& bench) { return bench.decode(d); }));
+        if (!o_.mixed) continue;
+        d.tokens = std::min(o_.tokens, kMixedSteps);
+        WEFT_TRY(repeat([&](ModelBench& bench) { return bench.mixed(d); }));
+      }
+    }
+    return {};
+  }
+  const std::vector<ReportRow>& rows() const { return rows_; }
+
+ private:
+  template <class Measure>
+  Status repeat(Measure measure) {
+    std::vector<Measurement> repeats;
+    for (uint32_t i = 0; i < o_.repeat; ++i) {
+      ModelBench bench(model_, o_.seed + i);
+      WEFT_ASSIGN(Measurement m, measure(bench));
+      repeats.push_back(std::move(m));
+    }
+    rows_.push_back(make_row(repeats, shape_, cache_bytes_of(model_.plan()),
+                             model_.options().max_batch_tokens));
+    if (!o_.json) streams_.err << "." << std::flush;
+    return {};
+  }
+
+  const RunOptions& o_;
+  const Work& work_;
+  LoadedModel& model_;
+  const ModelShape& shape_;
+  const Streams& streams_;
+  std::vector<ReportRow> rows_;
+};
+
+Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model,
+                  const Streams& streams) {
+  WEFT_ASSIGN(const ModelShape shape, read_shape(o.model));
+  WEFT_ASSIGN(const MachineReport machine, measure_machine(o.threads, /*quick=*/true));
+  if (!o.json) {
+    print(machine, streams.out);
+    print_memory(model, streams.out);
+    streams.out << std::flush;
+  }
+  Measuring measuring(o, work, model, shape, streams);
+  WEFT_TRY(measuring.run());
+  const Peaks peaks = machine.peaks();
+  if (!o.json) {
+    streams.err << "\n";
+    print_rows(measuring.rows(), peaks, streams.out);
+    return {};
+  }
+  Json rows = Json::array();
+  for (const ReportRow& row : measuring.rows()) rows.push_back(to_json(row, peaks));
+  const Json report = {
+      {"machine", to_json(machine)}, {"memory", memory_json(model)}, {"measurements", rows}};
+  streams.out << report.dump() << "\n";
+  return {};
+}
+
 }  // namespace
 
 Status run_model(const RunOptions& o, const Streams& streams) {
@@ -75,6 +164,7 @@ Status run_model(const RunOptions& o, const Streams& streams) {
     serve_lines(streams.in, streams.out, *model, o.seed);
     return {};
   }
+  if (o.once.empty()) return run_tables(o, work, *model, streams);
   for (const LineCommand& command : work.once) {
     const Json reply = answer(command, *model, o.seed);
     streams.out << reply.dump() << std::endl;

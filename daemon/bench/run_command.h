@@ -16,7 +16,7 @@ struct RunOptions {
   std::string prefill = "128,512,2048", decode = "1,4,16", context = "32";
   std::vector<std::string> settings;  // key=value of the model plugin
   std::vector<std::string> once;
-  std::string next = "greedy";
+  std::string next = "random";
   uint32_t tokens = 64;  // decoded by each sequence
   uint32_t threads = 0, max_batch_tokens = 512, max_sequences = 32, max_context = 0;
   uint32_t repeat = 3;
