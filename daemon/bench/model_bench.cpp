@@ -43,6 +43,7 @@ Result<Measurement> ModelBench::prefill(uint32_t n) {
   WEFT_ASSIGN(const std::unique_ptr<Sequence> sequence, model_.make_sequence(random_tokens(n), 0));
   Measurement m;
   m.what = "prefill";
+  const Measuring measuring(observe_);
   WEFT_TRY(run_prompt(sequence.get(), &m));
   return m;
 }
@@ -105,6 +106,7 @@ Result<Measurement> ModelBench::decode(const DecodeOptions& o) {
   m.fake_context = o.fake_context;
   std::vector<PlannedRun> runs;
   for (const auto& s : sequences) runs.push_back({s.get(), 1});
+  const Measuring measuring(observe_);
   for (uint32_t step = 0; step < o.tokens; ++step) {
     double seconds = 0;
     WEFT_TRY(model_.step(runs, &seconds));
@@ -134,6 +136,7 @@ Result<Measurement> ModelBench::mixed(const DecodeOptions& o) {
   m.context = o.context;
   m.fake_context = o.fake_context;
   m.rows_per_step = o.batch + piece;
+  const Measuring measuring(observe_);
   for (uint32_t step = 0; step < o.tokens; ++step) {
     WEFT_ASSIGN(const auto prompt, model_.make_sequence(random_tokens(piece), 0));
     std::vector<PlannedRun> runs;

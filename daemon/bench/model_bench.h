@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -34,7 +36,10 @@ struct Measurement {
 
 class ModelBench {
  public:
-  ModelBench(LoadedModel& model, uint64_t seed) : model_(model), state_(seed) {}
+  // observe: told when the measured steps begin (true) and end (false).
+  using Observe = std::function<void(bool measuring)>;
+  ModelBench(LoadedModel& model, uint64_t seed, Observe observe = {})
+      : model_(model), state_(seed), observe_(std::move(observe)) {}
 
   // A prompt of n tokens, in steps of the largest size.
   Result<Measurement> prefill(uint32_t n);
@@ -61,8 +66,25 @@ class ModelBench {
   void pretend_computed(engine::Sequence* sequence);
   Result<Sequences> prepare(const DecodeOptions& options);
 
+  // Says so to the observer while it lives.
+  class Measuring {
+   public:
+    explicit Measuring(const Observe& observe) : observe_(observe) {
+      if (observe_) observe_(true);
+    }
+    ~Measuring() {
+      if (observe_) observe_(false);
+    }
+    Measuring(const Measuring&) = delete;
+    Measuring& operator=(const Measuring&) = delete;
+
+   private:
+    const Observe& observe_;
+  };
+
   LoadedModel& model_;
   uint64_t state_;
+  const Observe observe_;
 };
 
 }  // namespace weft::bench

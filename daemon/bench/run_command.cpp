@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <variant>
 
 #include "bench/args.h"
@@ -10,6 +11,7 @@
 #include "bench/loaded_model.h"
 #include "bench/machine.h"
 #include "bench/model_bench.h"
+#include "bench/profile.h"
 #include "bench/report.h"
 
 namespace weft::bench {
@@ -79,8 +81,13 @@ Result<ModelShape> read_shape(const std::string& directory) {
 class Measuring {
  public:
   Measuring(const RunOptions& options, const Work& work, LoadedModel& model,
-            const ModelShape& shape, const Streams& streams)
-      : o_(options), work_(work), model_(model), shape_(shape), streams_(streams) {}
+            const ModelShape& shape, Profile* profile, const Streams& streams)
+      : o_(options),
+        work_(work),
+        model_(model),
+        shape_(shape),
+        profile_(profile),
+        streams_(streams) {}
 
   Status run() {
     for (const uint32_t n : work_.prefill) {
@@ -103,18 +110,35 @@ class Measuring {
     return {};
   }
   const std::vector<ReportRow>& rows() const { return rows_; }
+  // Beside rows(), when there is a profile.
+  struct Profiled {
+    std::vector<ProfileLine> lines;
+    double seconds = 0;
+    uint64_t steps = 0;
+  };
+  const std::vector<Profiled>& profiles() const { return profiles_; }
 
  private:
   template <class Measure>
   Status repeat(Measure measure) {
     std::vector<Measurement> repeats;
+    Profiled profiled;
+    if (profile_ != nullptr) profile_->clear();
     for (uint32_t i = 0; i < o_.repeat; ++i) {
-      ModelBench bench(model_, o_.seed + i);
+      ModelBench bench(model_, o_.seed + i, [this](bool measuring) {
+        if (profile_ != nullptr) profile_->record(measuring);
+      });
       WEFT_ASSIGN(Measurement m, measure(bench));
+      profiled.seconds += m.seconds;
+      profiled.steps += m.step_seconds.size();
       repeats.push_back(std::move(m));
     }
     rows_.push_back(make_row(repeats, shape_, cache_bytes_of(model_.plan()),
                              model_.options().max_batch_tokens));
+    if (profile_ != nullptr) {
+      profiled.lines = profile_->lines();
+      profiles_.push_back(std::move(profiled));
+    }
     if (!o_.json) streams_.err << "." << std::flush;
     return {};
   }
@@ -123,11 +147,37 @@ class Measuring {
   const Work& work_;
   LoadedModel& model_;
   const ModelShape& shape_;
+  Profile* const profile_;
   const Streams& streams_;
   std::vector<ReportRow> rows_;
+  std::vector<Profiled> profiles_;
 };
 
-Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model,
+void print_tables(const Measuring& measuring, const Peaks& peaks, std::ostream& out) {
+  print_rows(measuring.rows(), peaks, out);
+  for (size_t i = 0; i < measuring.profiles().size(); ++i) {
+    const ReportRow& row = measuring.rows()[i];
+    const Measuring::Profiled& p = measuring.profiles()[i];
+    out << fmt::format(
+        "\n{}, batch {}, context {}:\n", row.what, row.batch,
+        row.what == "prefill" ? row.tokens_per_unit : static_cast<double>(row.context));
+    print(p.lines, p.seconds, p.steps, peaks, out);
+  }
+}
+
+Json tables_json(const Measuring& measuring, const Peaks& peaks) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < measuring.rows().size(); ++i) {
+    rows.push_back(to_json(measuring.rows()[i], peaks));
+    if (i >= measuring.profiles().size()) continue;
+    const Measuring::Profiled& p = measuring.profiles()[i];
+    rows.back()["profile"] = {
+        {"seconds", p.seconds}, {"steps", p.steps}, {"operations", to_json(p.lines)}};
+  }
+  return rows;
+}
+
+Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model, Profile* profile,
                   const Streams& streams) {
   WEFT_ASSIGN(const ModelShape shape, read_shape(o.model));
   WEFT_ASSIGN(const MachineReport machine, measure_machine(o.threads, /*quick=*/true));
@@ -136,18 +186,16 @@ Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model,
     print_memory(model, streams.out);
     streams.out << std::flush;
   }
-  Measuring measuring(o, work, model, shape, streams);
+  Measuring measuring(o, work, model, shape, profile, streams);
   WEFT_TRY(measuring.run());
-  const Peaks peaks = machine.peaks();
   if (!o.json) {
     streams.err << "\n";
-    print_rows(measuring.rows(), peaks, streams.out);
+    print_tables(measuring, machine.peaks(), streams.out);
     return {};
   }
-  Json rows = Json::array();
-  for (const ReportRow& row : measuring.rows()) rows.push_back(to_json(row, peaks));
-  const Json report = {
-      {"machine", to_json(machine)}, {"memory", memory_json(model)}, {"measurements", rows}};
+  const Json report = {{"machine", to_json(machine)},
+                       {"memory", memory_json(model)},
+                       {"measurements", tables_json(measuring, machine.peaks())}};
   streams.out << report.dump() << "\n";
   return {};
 }
@@ -156,7 +204,9 @@ Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model,
 
 Status run_model(const RunOptions& o, const Streams& streams) {
   WEFT_ASSIGN(const Work work, work_of(o));
-  WEFT_ASSIGN(const ModelOptions options, model_options(o, work));
+  WEFT_ASSIGN(ModelOptions options, model_options(o, work));
+  std::optional<Profile> profile;
+  if (o.profile) options.use_kernels = profile.emplace().hook();
   WEFT_ASSIGN(const auto model, LoadedModel::open(options));
   // One step of the largest size, so that no measurement pays for first touches.
   WEFT_TRY(warm_up(*model));
@@ -164,7 +214,7 @@ Status run_model(const RunOptions& o, const Streams& streams) {
     serve_lines(streams.in, streams.out, *model, o.seed);
     return {};
   }
-  if (o.once.empty()) return run_tables(o, work, *model, streams);
+  if (o.once.empty()) return run_tables(o, work, *model, profile ? &*profile : nullptr, streams);
   for (const LineCommand& command : work.once) {
     const Json reply = answer(command, *model, o.seed);
     streams.out << reply.dump() << std::endl;
