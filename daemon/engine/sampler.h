@@ -6,6 +6,8 @@
 // keeps the shortest prefix whose probability reaches top_p, min-p what has at least min_p of the
 // largest probability. Log-probabilities are those of the raw logits, before all of that.
 //
+// The same seed gives the same token on every machine: sampler_math.h says how.
+//
 // Pure functions of their arguments; scratch memory is the caller's and holds no meaning between
 // calls. The vocabulary is never sorted as a whole. sampler_reference.h says the same thing naively
 // and is the test oracle.
@@ -62,6 +64,8 @@ class TokenCounts {
 struct SampleScratch {
   std::vector<int32_t> order;
   std::vector<double> weight;
+  std::vector<double> mass;
+  std::vector<float> block_most, level;
 };
 
 // Where the sequence stands.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/rng.h"
+#include "engine/sampler_math.h"
 #include "engine/sampler_reference.h"
 #include "unit/engine/test_rng.h"
 
@@ -129,6 +130,70 @@ TEST_CASE("the sampler agrees with the naive reference on random rows") {
     REQUIRE(got.ok());
     REQUIRE(*got == reference_sample(logits, params, counts, point));
   }
+}
+
+TEST_CASE("the sampler agrees with the naive reference where its shortcuts could fail") {
+  TestRng rng(77);
+  SampleScratch scratch;
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  constexpr float kFar = 3e38f;
+  // Flat, few levels, one peak, far apart, mostly banned, a long tail; lengths around the block
+  // sizes.
+  for (int round = 0; round < 1500; ++round) {
+    constexpr size_t kSizes[] = {1, 2, 63, 64, 65, 511, 512, 513, 1025, 5000};
+    std::vector<float> logits(kSizes[rng() % std::size(kSizes)]);
+    const int shape = round % 6;
+    for (float& x : logits) {
+      x = normal(rng);
+      if (shape == 0) x = 1.5f;
+      if (shape == 1) x = static_cast<float>(rng() % 3);
+      if (shape == 2) x = x * 0.01f;
+      if (shape == 3) x = rng() % 2 == 0 ? kFar : -kFar;
+      if (shape == 4 && rng() % 20 != 0) x = -kInf;
+      if (shape == 5) x = x * 8.0f;
+    }
+    logits[rng() % logits.size()] = shape == 2 ? 9.0f : logits[0] > -kInf ? logits[0] : 0.0f;
+    SamplingParams params = random_params(rng, static_cast<int32_t>(logits.size()));
+    params.stop_ids = {};
+    params.bias = {};
+    params.top_k = round % 4 == 0 ? static_cast<int32_t>(1 + rng() % 6000) : params.top_k;
+    if (round % 50 == 0) params.temperature = std::numeric_limits<float>::denorm_min();
+    const SamplePoint point{static_cast<uint32_t>(rng() % 4), rng()};
+    std::vector<float> row = logits;
+    const auto got = sample_token(row, params, TokenCounts(), point, &scratch);
+    REQUIRE(got.ok());
+    CAPTURE(round);
+    CAPTURE(logits.size());
+    CAPTURE(params.temperature);
+    CAPTURE(params.top_k);
+    CAPTURE(params.top_p);
+    CAPTURE(params.min_p);
+    REQUIRE(*got == reference_sample(logits, params, TokenCounts(), point));
+  }
+}
+
+TEST_CASE("weights are within 1e-13 of the exponential, exact at the top, and cut at the floor") {
+  std::vector<float> x;
+  for (int i = 0; i < 3001; ++i) x.push_back(-0.25f * static_cast<float>(i));
+  x.push_back(-kInf);
+  std::vector<double> weight(x.size());
+  for (size_t at = 0; at < x.size(); at += 7) {  // any length
+    const size_t n = std::min<size_t>(7, x.size() - at);
+    exp_weights({x.data() + at, n}, 0.0, 1.0, 0.0, weight.data() + at);
+  }
+  CHECK(weight[0] == 1.0);
+  CHECK(weight.back() == 0.0);
+  for (size_t i = 0; i + 1 < x.size(); ++i) {
+    const double want = std::exp(static_cast<double>(x[i]));
+    if (x[i] >= -706.0f) {
+      REQUIRE(std::abs(weight[i] - want) <= 1e-13 * want);
+    } else {
+      REQUIRE(weight[i] == 0.0);
+    }
+  }
+  exp_weights({x.data(), 20}, 0.0, 1.0, 0.25, weight.data());
+  CHECK(weight[5] > 0.25);
+  CHECK(weight[6] == 0.0);
 }
 
 TEST_CASE("temperature 0 takes the largest logit, the lowest id on ties") {
