@@ -140,6 +140,7 @@ void read_deployment(const toml::table& table, DeploymentConfig& c,
   r.integer("max_waiting", c.max_waiting, 0, 1'000'000);
   r.size("memory", c.memory_bytes, 0, 1024 * kTiB);
   r.integer("threads", c.threads, 0, 4096);
+  r.boolean("deterministic", c.deterministic);
   r.choice("isa_max", c.isa_max, {"", "ref", "avx2", "avx512", "avx512_bf16", "amx"});
   r.duration("restart_backoff", c.restart_backoff_ms, 10, kDayMs);
   r.duration("restart_backoff_max", c.restart_backoff_max_ms, 10, kDayMs);

@@ -61,6 +61,7 @@ struct DeploymentConfig {
   int64_t max_waiting = 1024;
   uint64_t memory_bytes = 0;  // caches; 0: chosen by the worker
   int64_t threads = 0;        // kernel threads; 0: all cores
+  bool deterministic = false;  // any split of a sequence gives the same bits; prompts run slower
   std::string isa_max;        // "", "ref", "avx2", "avx512", "avx512_bf16", "amx"
   int64_t restart_backoff_ms = 500;
   int64_t restart_backoff_max_ms = 30'000;

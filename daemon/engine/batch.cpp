@@ -43,6 +43,7 @@ const weft_batch& BatchBuilder::build(std::span<const PlannedRun> runs) {
   WEFT_CHECK(logit_row_.size() <= limits_.max_logit_rows);
   batch_ = {};
   batch_.struct_size = sizeof(batch_);
+  batch_.flags = limits_.flags;
   batch_.n_seqs = static_cast<uint32_t>(runs.size());
   batch_.n_rows = static_cast<uint32_t>(token_.size());
   batch_.n_logit_rows = static_cast<uint32_t>(logit_row_.size());

@@ -21,6 +21,7 @@ struct BatchLimits {
   uint32_t max_context = 1;
   uint32_t vocab = 1;
   uint32_t hidden = 1;
+  uint32_t flags = 0;  // WEFT_BATCH_* of every step
 };
 
 class BatchBuilder {

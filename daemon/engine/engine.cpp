@@ -18,7 +18,8 @@ BatchLimits batch_limits(const StepModel& model, const EngineOptions& options) {
           options.limits.max_logit_rows,
           options.max_context,
           model.info.vocab,
-          model.info.hidden};
+          model.info.hidden,
+          options.deterministic ? uint32_t{WEFT_BATCH_RECURRENT} : 0};
 }
 
 weft_err empty_err() {

@@ -39,6 +39,8 @@ struct EngineOptions {
   SchedulerLimits limits;
   // Tokens of prompt and output together; every such sequence fits the caches alone.
   uint32_t max_context = 1;
+  // Every step in the form whose bits do not depend on how a sequence is cut into steps.
+  bool deterministic = false;
   uint64_t stats_interval_us = 250'000;
   std::function<uint64_t()> now_us;  // monotonic
 };

@@ -39,6 +39,7 @@ ErrorCode code_of(weft_status status) {
 
 struct Limits {
   uint32_t max_sequences = 0, max_batch_tokens = 0, max_context = 0, max_waiting = 0;
+  bool deterministic = false;
 };
 
 Result<Limits> limits_of(const wire::Configure& c, const weft_model_info& info) {
@@ -47,6 +48,7 @@ Result<Limits> limits_of(const wire::Configure& c, const weft_model_info& info) 
   out.max_batch_tokens = or_default(c.max_batch_tokens(), kDefaultMaxBatchTokens);
   out.max_sequences = or_default(c.max_sequences(), kDefaultMaxSequences);
   out.max_context = or_default(c.max_context(), info.max_context);
+  out.deterministic = c.deterministic();
   out.max_waiting = or_default(c.max_waiting(), kDefaultMaxWaiting);
   if (out.max_sequences > kSequencesMax || out.max_batch_tokens > kBatchTokensMax) {
     return make_error(ErrorCode::kInvalid,
@@ -120,6 +122,7 @@ EngineOptions engine_options(const Limits& limits, const CacheSizes& sizes,
   options.limits.max_waiting = limits.max_waiting;
   options.limits.max_waiting_bytes = kMaxWaitingBytes;
   options.max_context = sizes.max_context;
+  options.deterministic = limits.deterministic;
   options.now_us = hooks.now_us;
   return options;
 }

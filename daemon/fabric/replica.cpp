@@ -142,6 +142,7 @@ void Replica::configure() {
   c.set_max_context(static_cast<uint32_t>(d.max_context));
   c.set_max_waiting(static_cast<uint32_t>(d.max_waiting));
   c.set_threads(static_cast<uint32_t>(d.threads));
+  c.set_deterministic(d.deterministic);
   c.set_isa_max(d.isa_max);
   for (const auto& [kind, plugin] : d.plugins) {
     wire::PluginChoice& choice = *c.add_plugins();

@@ -23,7 +23,7 @@ struct Flags {
   std::vector<std::string> listen;
   int64_t threads = -1, max_sequences = -1, max_context = -1, max_batch_tokens = -1;
   std::string memory;
-  bool trust_user_plugins = false, check = false;
+  bool trust_user_plugins = false, check = false, deterministic = false;
 };
 
 OptionsOutcome refuse(int code, std::string text) {
@@ -73,6 +73,7 @@ std::string apply_flags(const Flags& f, Options& o) {
     if (f.max_context > 0) d.max_context = f.max_context;
     if (f.max_batch_tokens > 0) d.max_batch_tokens = f.max_batch_tokens;
     d.isa_max = f.isa_max;
+    d.deterministic = f.deterministic;
     if (!f.memory.empty()) {
       const auto bytes = config::parse_size(f.memory);
       if (!bytes) return fmt::format("--memory {}: expected a size such as 8GiB", f.memory);
@@ -125,7 +126,10 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--memory", f.memory, "Memory for caches, such as 8GiB")->needs(model);
   app.add_option("--isa-max", f.isa_max, "Highest instruction set for kernels")
       ->needs(model)
-      ->check(CLI::IsMember({"ref", "avx2", "avx512"}));
+      ->check(CLI::IsMember({"ref", "avx2", "avx512", "avx512_bf16", "amx"}));
+  app.add_flag("--deterministic", f.deterministic,
+               "The same bits however prompts are cut into steps; prompts run slower")
+      ->needs(model);
   app.add_option("--plugin-dir", f.plugin_dir,
                  "Plugin directory (default: ../lib/weft/plugins beside the program)");
   app.add_option("--api-key-file", f.api_key_file, "Ask clients for one of the keys in this file");

@@ -104,7 +104,7 @@ typedef struct weft_cache_map { /* frozen */
 } weft_cache_map;
 
 enum { /* weft_batch.flags */
-  WEFT_BATCH_RECURRENT = 1u << 0 /* token-by-token KDA also for long runs of rows: any split gives the same states */
+  WEFT_BATCH_RECURRENT = 1u << 0 /* decode forms of attention also for long runs of rows: any split gives the same bits */
 };
 
 /* One step. Sequence i contributes rows seq_start[i] .. seq_start[i+1]-1, any mix of prefill pieces and decodes. */

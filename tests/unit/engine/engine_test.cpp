@@ -24,6 +24,7 @@ struct Shape {
   uint32_t max_context = 100;
   uint32_t max_waiting = 1000;
   uint32_t prompt_logit_rows = 8;
+  bool deterministic = false;
   FakeOptions fake;
 };
 
@@ -44,6 +45,7 @@ struct Rig {
     options.limits.max_waiting = s.max_waiting;
     options.limits.max_waiting_bytes = 1 << 20;
     options.max_context = s.max_context;
+    options.deterministic = s.deterministic;
     options.now_us = [this] { return now_us; };
     engine = std::make_unique<Engine>(model.ref(), caches.get(), options,
                                       [this](const wire::Envelope& e) { out.take(e); });
@@ -198,6 +200,24 @@ TEST_CASE("every chunk size gives the same answer, log-probabilities included") 
     check_against_oracle(rig, request);
     CHECK(rig.model.media_encoded == 1);
     rig.check_clean();
+  }
+}
+
+TEST_CASE("deterministic: every step asks for the forms that no cut can change") {
+  for (const bool deterministic : {false, true}) {
+    Shape shape;
+    shape.deterministic = deterministic;
+    Rig rig(shape);
+    uint64_t steps = 0;
+    rig.model.before_step = [&](const weft_batch& batch) {
+      ++steps;
+      CHECK(batch.flags == (deterministic ? uint32_t{WEFT_BATCH_RECURRENT} : 0));
+    };
+    REQUIRE(rig.engine->warm_up().ok());
+    CHECK(steps == 1);
+    rig.engine->generate(make_request(1, {5, 6, 7}, 4));
+    rig.run();
+    CHECK(steps > 1);
   }
 }
 

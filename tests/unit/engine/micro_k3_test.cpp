@@ -68,7 +68,8 @@ class WorkerProcess {
       rest.remove_prefix(static_cast<size_t>(n));
     }
   }
-  void configure(const std::string& model, uint64_t memory_bytes = 64 << 20) {
+  void configure(const std::string& model, uint64_t memory_bytes = 64 << 20,
+                 const std::string& isa_max = "") {
     wire::Envelope e;
     wire::Configure* c = e.mutable_configure();
     c->set_model_dir(model);
@@ -78,6 +79,7 @@ class WorkerProcess {
     c->set_max_batch_tokens(128);
     c->set_max_context(2048);
     c->set_threads(2);
+    c->set_isa_max(isa_max);
     c->set_allow_untrusted_plugins(true);
     send(e);
   }
@@ -166,7 +168,11 @@ wire::Generate request_of(uint64_t id, const GoldenCase& c) {
   return g;
 }
 
-void check(const Collector& got, uint64_t id, const GoldenCase& c) {
+// The recorded numbers are those of f32 arithmetic; kernels that round what products take in to
+// bf16 stay this near.
+constexpr double kExact = 1e-2, kRounded = 0.3;
+
+void check(const Collector& got, uint64_t id, const GoldenCase& c, double tolerance = kRounded) {
   CAPTURE(c.name);
   const Collected& r = got.requests.at(id);
   CHECK(r.error == "");
@@ -174,11 +180,20 @@ void check(const Collector& got, uint64_t id, const GoldenCase& c) {
   if (c.prompt_logprobs.empty()) return;
   REQUIRE(r.prompt_logprobs.size() == c.prompt_logprobs.size());
   for (size_t i = 0; i < c.prompt_logprobs.size(); ++i) {
-    CHECK(std::abs(static_cast<double>(r.prompt_logprobs[i]) - c.prompt_logprobs[i]) < 1e-2);
+    CHECK(std::abs(static_cast<double>(r.prompt_logprobs[i]) - c.prompt_logprobs[i]) < tolerance);
   }
 }
 
 }  // namespace
+
+TEST_CASE("weft-worker with micro-k3 and f32 kernels gives the golden probabilities") {
+  const std::vector<GoldenCase> cases = golden_cases(kCases);
+  WorkerProcess worker;
+  worker.configure(kModel, 64 << 20, "avx512");
+  for (size_t i = 0; i < cases.size(); ++i) worker.generate(request_of(10 + i, cases[i]));
+  worker.until_finished(cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) check(worker.got, 10 + i, cases[i], kExact);
+}
 
 TEST_CASE("weft-worker with micro-k3 gives the golden tokens") {
   const std::vector<GoldenCase> cases = golden_cases(kCases);

@@ -85,7 +85,7 @@ TEST_CASE("flags of direct use become one deployment") {
                                     "4096",
                                     "--memory",
                                     "2GiB",
-                                    "--isa-max",
+                                    "--deterministic", "--isa-max",
                                     "avx2",
                                     "--plugin-dir",
                                     "/plugins",
@@ -104,6 +104,7 @@ TEST_CASE("flags of direct use become one deployment") {
   CHECK(d.max_batch_tokens == 64);
   CHECK(d.max_context == 4096);
   CHECK(d.memory_bytes == 2ull << 30);
+  CHECK(d.deterministic);
   CHECK(d.isa_max == "avx2");
   CHECK(c.daemon.listen == std::vector<std::string>{"127.0.0.1:0", "unix:/tmp/x.sock"});
   CHECK(std::filesystem::path(c.daemon.socket).is_absolute());
