@@ -191,11 +191,11 @@ inline void score_four(const uint16_t* q, uint64_t width, const uint16_t* const*
   _mm_storeu_ps(scores + 3 * kMlaTile, _mm512_extractf32x4_ps(sums, 3));
 }
 
-// Columns c .. c+31 of eight weighted sums over pairs of rows.
+// 32 columns of eight weighted sums over pairs of rows.
 template <int kLines>
 inline void mix_eight(const uint16_t* weights, const uint16_t* const* rows, uint32_t n_pairs,
                       uint64_t c, const float* rescale, float* sums, uint64_t latent,
-                      const uint8_t* const* ahead, uint64_t line0, uint64_t line1) {
+                      const uint8_t* ahead) {
   V acc[8][2];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
@@ -211,8 +211,9 @@ inline void mix_eight(const uint16_t* weights, const uint16_t* const* rows, uint
     const __m512i a = _mm512_loadu_si512(rows[2 * p] + c),
                   b = _mm512_loadu_si512(rows[2 * p + 1] + c);
     const Pairs low = pairs(_mm512_unpacklo_epi16(a, b)), high = pairs(_mm512_unpackhi_epi16(a, b));
-    if constexpr (kLines >= 1) __builtin_prefetch(ahead[p] + line0, 0, 2);
-    if constexpr (kLines >= 2) __builtin_prefetch(ahead[p] + line1, 0, 2);
+#pragma GCC unroll 4
+    for (int i = 0; i < kLines; ++i) __builtin_prefetch(ahead + 64 * i, 0, 2);
+    ahead += 64 * kLines;
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       const Pairs both = broadcast_pair(weights + static_cast<uint32_t>(i) * kMlaTile + 2 * p);
@@ -254,21 +255,26 @@ inline void attend_tile(const MlaShape& s, const MlaScratch& w, const uint16_t* 
       top[i0 + i] = higher[i];
     }
   }
-  const uint64_t blocks = s.latent / 32, lines = s.width * kBytes / 64;
+  // While the first eight vectors are mixed, some rows of the next tile per block of columns.
+  constexpr uint64_t kAheadRows = kMlaTile / 32;
+  const uint64_t blocks = s.latent / 32, ahead_bytes = kAheadRows * s.width * kBytes;
   for (uint64_t i = 0; i < n_vectors; i += 8)
     for (uint64_t block = 0; block < blocks; ++block) {
-      const auto mix = [&](auto count) {
-        mix_eight<decltype(count)::value>(
-            w.weights + i * kMlaTile, rows, (n + 1) / 2, block * 32,
-            first ? nullptr : w.rescale + i, sums + i * s.latent + block * 32, s.latent,
-            ahead.row + kMlaTile / 2, block * 64, (block + blocks) * 64);
+      const auto mix = [&](auto count, const uint8_t* ahead_rows) {
+        mix_eight<decltype(count)::value>(w.weights + i * kMlaTile, rows, (n + 1) / 2, block * 32,
+                                          first ? nullptr : w.rescale + i,
+                                          sums + i * s.latent + block * 32, s.latent, ahead_rows);
       };
-      if (i != 0 || block >= lines)
-        mix(Int<0>());
-      else if (block + blocks >= lines)
-        mix(Int<1>());
-      else
-        mix(Int<2>());
+      const uint64_t row = kMlaTile / 2 + kAheadRows * block;
+      if (i != 0 || row >= kMlaTile) {
+        mix(Int<0>(), nullptr);
+        continue;
+      }
+      const uint8_t* at = ahead.row[row];
+      constexpr int kLines = kBytes == 4 ? 2 : 1;
+      for (uint64_t left = kMlaTile / 2 * 64 * kLines; left < ahead_bytes; left += 64)
+        __builtin_prefetch(at + left, 0, 2);
+      mix(Int<kLines>(), at);
     }
 }
 

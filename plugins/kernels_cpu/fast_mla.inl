@@ -1,6 +1,56 @@
-// Multi-head latent attention over paged rows, and the vision tower's attention: online softmax
-// over token tiles that start at absolute position 0, so a row's bits do not depend on how its
-// sequence was split into calls.
+// mla_store, multi-head latent attention over paged rows, and the vision tower's attention: online
+// softmax over token tiles that start at absolute position 0, so a row's bits do not depend on how
+// its sequence was split into calls.
+
+namespace {
+
+// Plain loops over the functions that define the formats: the compiler makes vectors of them.
+inline void put_row(const float* x, uint64_t n, uint32_t dtype, uint8_t* out) {
+  if (dtype == WEFT_F32) {
+    memcpy(out, x, n * sizeof *x);
+  } else if (dtype == WEFT_BF16) {
+    uint16_t* wide = reinterpret_cast<uint16_t*>(out);
+    for (uint64_t c = 0; c < n; ++c) wide[c] = bf16_of_float(x[c]);
+  } else {
+    for (uint64_t c = 0; c < n; ++c) out[c] = f8e4m3_of_float(x[c]);
+  }
+}
+
+inline uint32_t seq_of_row(const weft_rows& rows, uint32_t r) {
+  uint32_t seq = 0;
+  while (rows.seq_start[seq + 1] <= r) ++seq;
+  return seq;
+}
+
+}  // namespace
+
+Need mla_store_need(const weft_op_mla_store& op) {
+  return {0, slab<float>(uint64_t{op.pages.latent} + op.pages.tail)};
+}
+
+void mla_store(const weft_op_mla_store& op) {
+  const uint32_t latent = op.pages.latent;
+  const uint64_t width = uint64_t{latent} + op.pages.tail;
+  const Team team(op.head, mla_store_need(op), op.rows.n_rows * width * 4, op.rows.n_rows);
+  team.over(op.rows.n_rows, [&](uint64_t begin, uint64_t end, uint32_t part) {
+    float* whole = Bump(team.scratch(part)).take<float>(width);
+    uint32_t seq = seq_of_row(op.rows, static_cast<uint32_t>(begin));
+    for (uint64_t r = begin; r < end; ++r) {
+      while (op.rows.seq_start[seq + 1] <= r) ++seq;
+      const uint64_t token = uint64_t{op.rows.context[seq]} + r - op.rows.seq_start[seq];
+      uint8_t* out = page_row(op.pages, seq, token);
+      if (out == nullptr) {
+        raise(op.head, kErrBadIndex);
+        continue;
+      }
+      const float* x = row_of(op.x, op.x_stride, r);
+      const float mean = sum_of_squares(x, latent) / static_cast<float>(latent);
+      scale_weighted(x, op.w, inverse_root(mean, op.eps), whole, latent);
+      memcpy(whole + latent, x + latent, op.pages.tail * sizeof *x);
+      put_row(whole, width, op.pages.dtype, out);
+    }
+  });
+}
 
 namespace {
 
@@ -140,12 +190,6 @@ inline void decode_heads(const weft_op_mla& op, uint32_t seq, uint32_t r, uint64
     finish_row(y, softmax[i].sum, op.u == nullptr ? nullptr : row_of(op.u, op.u_stride, r) + at,
                op.v_dim, y);
   }
-}
-
-inline uint32_t seq_of_row(const weft_rows& rows, uint32_t r) {
-  uint32_t seq = 0;
-  while (rows.seq_start[seq + 1] <= r) ++seq;
-  return seq;
 }
 
 // Multiply-adds of a call; long contexts dominate.
