@@ -14,16 +14,6 @@ inline uint64_t state_panels(const weft_op_kda& op) {
   return (uint64_t{op.head_v} + kPanelCols - 1) / kPanelCols;
 }
 
-// Counts what take() would hand out.
-struct Sizer {
-  uint64_t bytes = 0;
-  template <class T>
-  T* take(uint64_t count) {
-    bytes += slab<T>(count);
-    return nullptr;
-  }
-};
-
 // Rows of `keys` or `values` floats, whole vectors; the padding of q, k and v is zero.
 struct TokenBlock {
   uint64_t keys, values;

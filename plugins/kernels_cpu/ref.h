@@ -42,6 +42,9 @@ Need vit_attend_need(const weft_op_vit_attend& op);
 // act(gate, up) of glu and moe.
 double gated_unit(uint32_t act, double beta, double up_beta, double gate, double up);
 double sigmoid(double x);
+// Parts of route that the vector variants use too; fast.h says what they do.
+void route_scores(const weft_op_route& op, const float* logits, float* s);
+void route_keep_groups(const weft_op_route& op, const float* z, uint8_t* taken, uint8_t* kept);
 
 inline const float* row_of(const void* base, uint64_t stride, uint64_t r) {
   return static_cast<const float*>(base) + r * stride;

@@ -66,9 +66,7 @@ Need route_need(const weft_op_route& op) {
                  slab<uint8_t>(op.n_groups + uint64_t{1})};
 }
 
-namespace {
-
-void scores(const weft_op_route& op, const float* logits, float* s) {
+void route_scores(const weft_op_route& op, const float* logits, float* s) {
   if (op.kind == WEFT_ROUTE_SIGMOID) {
     for (uint32_t e = 0; e < op.n_experts; ++e) s[e] = static_cast<float>(sigmoid(logits[e]));
     return;
@@ -82,9 +80,7 @@ void scores(const weft_op_route& op, const float* logits, float* s) {
     s[e] = static_cast<float>(std::exp(logits[e] - top) / sum);
 }
 
-// Marks the experts outside the group_topk strongest groups as taken. Equal groups: the lower index
-// stays.
-void keep_groups(const weft_op_route& op, const float* z, uint8_t* taken, uint8_t* kept) {
+void route_keep_groups(const weft_op_route& op, const float* z, uint8_t* taken, uint8_t* kept) {
   const uint32_t size = op.n_experts / op.n_groups;
   const auto strength = [&](uint32_t g) {
     float first = -INFINITY, second = size == 1 ? 0.0f : -INFINITY;
@@ -114,8 +110,6 @@ void keep_groups(const weft_op_route& op, const float* z, uint8_t* taken, uint8_
     if (kept[e / size] == 0) taken[e] = 1;
 }
 
-}  // namespace
-
 // s and z are f32, as on every other device: selection must not depend on digits that others do not
 // have.
 void route(const weft_op_route& op) {
@@ -125,14 +119,14 @@ void route(const weft_op_route& op) {
   uint8_t* taken = bump.take<uint8_t>(op.n_experts);
   uint8_t* kept = bump.take<uint8_t>(op.n_groups + uint64_t{1});
   for (uint32_t r = 0; r < op.n_rows; ++r) {
-    scores(op, op.logits + r * op.logits_stride, s);
+    route_scores(op, op.logits + r * op.logits_stride, s);
     for (uint32_t e = 0; e < op.n_experts; ++e) {
       z[e] = op.bias != nullptr ? s[e] + op.bias[e] : s[e];
       if (std::isnan(z[e]))
         z[e] = -INFINITY;  // never preferred; its weight still shows the NaN if it must be taken
       taken[e] = 0;
     }
-    if (op.n_groups > 1) keep_groups(op, z, taken, kept);
+    if (op.n_groups > 1) route_keep_groups(op, z, taken, kept);
     uint16_t* id = op.id + uint64_t{r} * op.topk;
     float* w = op.w + uint64_t{r} * op.topk;
     double sum = 0;

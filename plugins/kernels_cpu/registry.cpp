@@ -43,30 +43,41 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
   kernel<args, ns::op, ns::op##_need, bits>(#op, #ns, isa, dtype_w, score)
 #define WEFT_FAST_PLAIN(ns, isa, bits, score, args, op) \
   kernel<args, ns::op, no_workspace, bits>(#op, #ns, isa, 0, score)
-#define WEFT_FAST_ROWS(ns, isa, bits, score)                                           \
-  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_F32),                   \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),              \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),             \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_F32),   \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_F32),                 \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),  \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4), \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),               \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),          \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),         \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),       \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),         \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),        \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3),      \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_attnres, attnres, 0),                \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_step, 0),                   \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_chunk, 0),                  \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_vit_attend, vit_attend, 0),          \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_norm, norm),                       \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_glu, glu),                         \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gate, gate),                       \
-      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_add, add),                         \
+#define WEFT_FAST_COPY(ns, isa, bits, score, op) \
+  kernel<weft_op_gather, ns::op, no_workspace, bits, scan_##op>(#op, #ns, isa, 0, score)
+#define WEFT_FAST_EMBED(ns, isa, bits, score, dtype_w) \
+  kernel<weft_op_embed, ns::embed, no_workspace, bits>("embed", #ns, isa, dtype_w, score)
+#define WEFT_FAST_ROWS(ns, isa, bits, score)                                                       \
+  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_F32),                               \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),                          \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),                         \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_F32),               \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_F32),                             \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),              \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                            \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4),             \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),                           \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla_store, mla_store, WEFT_F32),                 \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla_store, mla_store, WEFT_BF16),                \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla_store, mla_store, WEFT_F8E4M3),              \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),                      \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),                     \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),                   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),                     \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),                    \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3),                  \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_attnres, attnres, 0),                            \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_step, 0),                               \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_kda, kda_chunk, 0),                              \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_vit_attend, vit_attend, 0),                      \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_route, route, 0),                                \
+      WEFT_FAST_EMBED(ns, isa, bits, score, WEFT_F32),                                             \
+      WEFT_FAST_EMBED(ns, isa, bits, score, WEFT_BF16),                                            \
+      WEFT_FAST_COPY(ns, isa, bits, score, gather), WEFT_FAST_COPY(ns, isa, bits, score, scatter), \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_norm, norm),                                   \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_glu, glu),                                     \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gate, gate),                                   \
+      WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_add, add),                                     \
       WEFT_FAST_PLAIN(ns, isa, bits, score, weft_op_gelu, gelu)
 
 // Variants that read packed panels.

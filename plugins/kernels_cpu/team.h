@@ -133,4 +133,19 @@ static constexpr uint64_t slab(uint64_t count) {
   return (count * sizeof(T) + kWorkspaceAlign - 1) / kWorkspaceAlign * kWorkspaceAlign;
 }
 
+namespace {
+
+// Counts what Bump would hand out: code that lays out memory with either cannot disagree with
+// itself.
+struct Sizer {
+  uint64_t bytes = 0;
+  template <class T>
+  T* take(uint64_t count) {
+    bytes += slab<T>(count);
+    return nullptr;
+  }
+};
+
+}  // namespace
+
 }  // namespace weft::kernels_cpu

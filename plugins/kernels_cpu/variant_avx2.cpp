@@ -18,6 +18,7 @@ namespace {
 }  // namespace
 // clang-format off: later files use earlier ones
 #include "fast_rows.inl"
+#include "fast_route.inl"
 #include "fast_matmul.inl"
 #include "fast_kda.inl"
 #include "fast_mla.inl"

@@ -48,6 +48,11 @@ inline V with_sign_of(V magnitude, V sign) {
 inline V if_less(V a, V b, V x, V y) {
   return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
+// Bit i: a[i] > limit.
+inline uint32_t above(V a, float limit) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, set(limit), _CMP_GT_OQ)));
+}
+
 inline V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
 // x * 2^n for integral n in -150..129, in two steps so that subnormal results round once at the

@@ -45,6 +45,9 @@ inline V with_sign_of(V magnitude, V sign) {
 inline V if_less(V a, V b, V x, V y) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
+// Bit i: a[i] > limit.
+inline uint32_t above(V a, float limit) { return _mm512_cmp_ps_mask(a, set(limit), _CMP_GT_OQ); }
+
 inline V round(V x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

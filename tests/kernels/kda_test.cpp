@@ -146,6 +146,35 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("kda: the head size of real models agrees with ref, step by step in place to the bit") {
+  KdaShape s;
+  s.heads = 3, s.head_k = s.head_v = 128;
+  for (const uint32_t gate : {uint32_t{WEFT_KDA_GATE_BOUNDED}, uint32_t{WEFT_KDA_GATE_SOFTPLUS}}) {
+    s.gate = gate;
+    Rng rng(36 + gate);
+    const KdaInputs in = KdaInputs::random(rng, s, 53);
+    for (const char* name : {"kda_step", "kda_chunk"})
+      for (const weft_kernel& k : runnable(name)) {
+        INFO(k.op << " " << k.variant << " gate " << gate);
+        KdaSlots whole_slots(s, 1), want_slots(s, 1);
+        const Grid whole = run_kda(k, in, {{0, 53, -1, 0, 0, -1}}, whole_slots);
+        const Grid want = run_kda(ref_of(k), in, {{0, 53, -1, 0, 0, -1}}, want_slots);
+        CHECK(distance(whole, want) < tolerance(k));
+        CHECK(distance(whole_slots.state(), want_slots.state()) < tolerance(k));
+        if (std::string(name) != "kda_step") continue;
+        KdaSlots slots(s, 2);
+        for (uint32_t t = 0; t < 53; ++t) {  // in one slot, now and then from one to the other
+          const int32_t from = t == 0 ? -1 : static_cast<int32_t>((t - 1) / 10 % 2);
+          const Grid y =
+              run_kda(k, in, {{t, 1, from, static_cast<int32_t>(t / 10 % 2), 0, -1}}, slots, 0, 3);
+          CHECK(same_bits(y, whole.slice(t, 1)));
+        }
+        CHECK(same_bits(slots.state().slice(1, 1), whole_slots.state()));
+        CHECK(same_bits(slots.conv().slice(1, 1), whole_slots.conv()));
+      }
+  }
+}
+
 TEST_CASE("kda: a sequence's bits do not depend on its neighbours or on the threads") {
   KdaShape s;
   s.heads = 5, s.head_k = 32, s.head_v = 40;

@@ -12,7 +12,7 @@ uint32_t odd_width(Rng& rng) {
 
 Grid embed(const weft_kernel& k, const std::vector<int32_t>& ids, const Weight& table,
            uint32_t* err) {
-  Host host(1);
+  Host host(3);
   Grid y(ids.size(), table.k);
   auto op = make_op<weft_op_embed>(host);
   op.head.err = err;
@@ -164,7 +164,7 @@ void compare_gather(const weft_kernel& k, uint64_t seed) {
   const std::vector<uint32_t> row = {5, 0, 3};
   const Grid x = Grid::random(rng, scatters ? 3 : 7, n);
   Grid y(scatters ? 7 : 3, n, 4);
-  Host host(1);
+  Host host(2);
   auto op = make_op<weft_op_gather>(host);
   op.n_rows = 3;
   op.n_cols = n;
@@ -344,6 +344,69 @@ TEST_CASE(
       must_launch(k, op);
       CHECK(err == (finite ? 4u : 5u));  // bits are only ever added
     }
+  }
+}
+
+TEST_CASE("route: every variant gives the ids and weights of ref to the last bit") {
+  Rng rng(41);
+  for (const weft_kernel& k : runnable("route")) {
+    const weft_kernel ref = ref_of(k);
+    for (uint32_t round = 0; round < 60; ++round) {
+      const uint32_t groups = round % 3 == 0 ? 4 : 1;
+      const uint32_t experts = groups * (3 + rng.below(round % 5 == 0 ? 300 : 30));
+      const uint32_t rows = 1 + rng.below(70), topk = 1 + rng.below(experts < 17 ? 3 : 9);
+      const float width = round % 4 == 0 ? 130.0f : 6.0f;  // also scores that are subnormal
+      Grid logits = Grid::random(rng, rows, experts, -width, width);
+      for (uint64_t r = 0; r < rows; ++r) {
+        logits.at(r, rng.below(experts)) = round % 2 == 0 ? INFINITY : -INFINITY;
+        if (round % 7 == 0) logits.at(r, rng.below(experts)) = NAN;
+        for (uint32_t e = 1; e < experts; e += 3)  // ties
+          logits.at(r, e) = logits.at(r, e - 1);
+      }
+      const std::vector<float> bias = rng.vector(experts, -0.1f, 0.1f);
+      std::vector<uint16_t> id[2];
+      std::vector<float> w[2];
+      const auto run = [&](const weft_kernel& kernel, uint32_t threads, int into) {
+        Host host(threads);
+        auto op = make_op<weft_op_route>(host);
+        op.n_rows = rows;
+        op.n_experts = experts;
+        op.topk = topk;
+        op.kind = round % 5 == 1 ? WEFT_ROUTE_SOFTMAX : WEFT_ROUTE_SIGMOID;
+        op.n_groups = groups;
+        op.group_topk = groups == 1 ? 1 : 3;
+        op.renorm = round % 2;
+        op.scale = 2.5f;
+        op.logits = logits.data();
+        op.logits_stride = logits.stride();
+        op.bias = round % 2 == 0 ? bias.data() : nullptr;
+        id[into].assign(uint64_t{rows} * topk, 0);
+        w[into].assign(uint64_t{rows} * topk, 0);
+        op.id = id[into].data();
+        op.w = w[into].data();
+        must_launch(kernel, op);
+      };
+      run(ref, 1, 0);
+      for (const uint32_t threads : {1u, 3u}) {
+        INFO(k.variant << " round " << round << " threads " << threads);
+        run(k, threads, 1);
+        CHECK(id[0] == id[1]);
+        for (size_t i = 0; i < w[0].size(); ++i) {
+          if (std::isnan(w[0][i]) && std::isnan(w[1][i])) continue;
+          CHECK(bits_of_float(w[0][i]) == bits_of_float(w[1][i]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("row ops: one wide row on several threads gives the bits of one thread") {
+  Rng rng(42);
+  const Grid g = Grid::random(rng, 1, 30011, -9, 9), u = Grid::random(rng, 1, 30011, -9, 9);
+  for (const weft_kernel& k : runnable("glu")) {
+    const Grid one = glu(k, g, u, WEFT_ACT_SITU, 25);
+    CHECK(same_bits(glu(k, g, u, WEFT_ACT_SITU, 25, 2), one));
+    CHECK(same_bits(glu(k, g, u, WEFT_ACT_SITU, 25, 3), one));
   }
 }
 
