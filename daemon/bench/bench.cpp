@@ -7,6 +7,8 @@
 #include "bench/machine.h"
 #include "bench/model_command.h"
 #include "bench/model_shape.h"
+#include "bench/op_args.h"
+#include "bench/op_bench.h"
 #include "bench/run_command.h"
 
 namespace weft::bench {
@@ -23,6 +25,7 @@ struct MachineOptions {
 struct AllOptions {
   ModelCommandOptions model;
   MachineOptions machine;
+  OpOptions op;
   RunOptions run;
 };
 
@@ -58,6 +61,24 @@ void declare_model(CLI::App& app, ModelCommandOptions& o) {
            "Instead of the preset's")
         ->group("Shape");
   }
+}
+
+void declare_op(CLI::App& app, OpOptions& o) {
+  app.add_option("--op", o.op, "Operation; without it a table of what a step consists of")
+      ->check(CLI::IsMember(measurable_ops()));
+  app.add_option("--shape", o.shape, "KEY=NUMBER,...; keys: " + std::string(kShapeKeys));
+  app.add_option("--dtype", o.dtype, "Of weights or cached rows: bf16, mxfp4 or f32");
+  app.add_option("--isa", o.isa, "Newest instruction set to use: ref, avx2, avx512, ...");
+  app.add_option("--variant", o.variant, "Only this variant");
+  app.add_flag("--all-variants", o.all_variants, "Every variant of this machine");
+  app.add_option("--threads", o.threads, "Kernel threads; 0 = one per CPU");
+  app.add_option("--seconds", o.seconds, "Time for each variant")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  app.add_flag("--warm", o.warm, "The same data again and again instead of data from memory");
+  app.add_option("--seed", o.seed, "Of the contents")->capture_default_str();
+  app.add_option("--plugin-dir", o.plugin_dir, "Default: beside the program");
+  app.add_flag("--json", o.json, "JSON instead of a table");
 }
 
 void declare_run(CLI::App& app, RunOptions& o) {
@@ -113,6 +134,9 @@ int run_weft_bench(const std::vector<std::string>& arguments, const Streams& str
   CLI::App* machine = app.add_subcommand("machine", "Measure memory and arithmetic");
   declare_machine(*machine, options.machine);
   machine->callback([&] { chosen = [&] { return run_machine(options.machine, streams.out); }; });
+  CLI::App* op = app.add_subcommand("op", "Measure single operations");
+  declare_op(*op, options.op);
+  op->callback([&] { chosen = [&] { return run_ops(options.op, streams); }; });
   CLI::App* run = app.add_subcommand("run", "Measure a whole model");
   declare_run(*run, options.run);
   run->callback([&] { chosen = [&] { return run_model(options.run, streams); }; });

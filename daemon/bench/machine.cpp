@@ -1,6 +1,7 @@
 #include "bench/machine.h"
 
 #include <fmt/ostream.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,33 @@ Rate rate_of(std::string kind, std::string name, uint32_t threads, double amount
   const Summary s = summarize(seconds);
   return {std::move(kind), std::move(name), threads, amount / s.best, amount / s.median};
 }
+
+// Keeps the calling thread on the first CPU while it lives: the pool's threads are pinned to the
+// others, and two threads on one CPU would measure half a machine.
+class PinnedCaller {
+ public:
+  PinnedCaller() {
+    CPU_ZERO(&before_);
+    if (::sched_getaffinity(0, sizeof(before_), &before_) != 0) return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &before_)) continue;
+      cpu_set_t first;
+      CPU_ZERO(&first);
+      CPU_SET(cpu, &first);
+      pinned_ = ::sched_setaffinity(0, sizeof(first), &first) == 0;
+      return;
+    }
+  }
+  ~PinnedCaller() {
+    if (pinned_) ::sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  PinnedCaller(const PinnedCaller&) = delete;
+  PinnedCaller& operator=(const PinnedCaller&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool pinned_ = false;
+};
 
 class Buffer {
  public:
@@ -157,7 +185,9 @@ Peaks MachineReport::peaks() const {
 Result<MachineReport> measure_machine(uint32_t threads, bool quick) {
   plugin::HostOptions options;
   options.threads = threads;
+  options.pin_threads = true;
   const auto host = HostTable::make(std::move(options));
+  const PinnedCaller pinned;
   MachineReport report;
   report.cpu = cpu_name();
   report.threads = host->pool().threads();
