@@ -85,7 +85,7 @@ inline void short_conv(const weft_op_kda& op, const KdaHead& head, const float* 
     split_channels(taps + c * op.taps, op.taps, lanes, w.taps);
     load_past(op, head, history, stream, t, c, lanes, w);
     const float* x = head.input(stream, t) + c;
-    const auto put = [&](uint32_t i, V acc) {
+    const auto put = [&](uint32_t i, V acc) WEFT_ALWAYS {
       const V y = mul(acc, sigmoid(acc));
       store(out + i * stride + c, y);
       if (squares != nullptr) squares[i] = fma(y, y, squares[i]);

@@ -3,6 +3,7 @@
 
 // Calls would cost more than these functions do.
 #define WEFT_INLINE [[gnu::always_inline]] inline
+#define WEFT_ALWAYS __attribute__((always_inline))  // the same for lambdas
 
 // e^r - 1 for the remainder of exp(): |r| <= ln 2 / (2 kExpSteps).
 WEFT_INLINE V exp_remainder(V r) {
