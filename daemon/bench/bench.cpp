@@ -75,6 +75,8 @@ void declare_op(CLI::App& app, OpOptions& o) {
   app.add_option("--seconds", o.seconds, "Time for each variant")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  app.add_flag("--no-machine", o.no_machine,
+               "Leave out the machine's limits and the shares of them");
   app.add_flag("--warm", o.warm, "The same data again and again instead of data from memory");
   app.add_option("--seed", o.seed, "Of the contents")->capture_default_str();
   app.add_option("--plugin-dir", o.plugin_dir, "Default: beside the program");
@@ -115,6 +117,8 @@ void declare_run(CLI::App& app, RunOptions& o) {
   app.add_option("--plugin-dir", o.plugin_dir, "Default: beside the program");
   app.add_option("--once", o.once, "One measurement, one line of JSON: prefill=512, decode=8x64");
   app.add_flag("--stdin", o.from_stdin, "Commands from the standard input, JSON lines back");
+  app.add_flag("--no-machine", o.no_machine,
+               "Leave out the machine's limits and the shares of them");
   app.add_flag("--profile", o.profile, "Also the time of every operation");
   app.add_flag("--json", o.json, "JSON instead of tables");
 }

@@ -255,11 +255,14 @@ Status run_ops(const OpOptions& o, const Streams& streams) {
   WEFT_ASSIGN(const std::vector<OpRequest> requests, requests_of(o));
   OpBench bench(o);
   WEFT_TRY(bench.open());
-  WEFT_ASSIGN(const MachineReport machine, measure_machine(o.threads, /*quick=*/true));
+  MachineReport machine;
+  if (!o.no_machine) {
+    WEFT_ASSIGN(machine, measure_machine(o.threads, /*quick=*/true));
+  }
   const Peaks peaks = machine.peaks();
   Json lines = Json::array();
   if (!o.json) {
-    print(machine, streams.out);
+    if (!o.no_machine) print(machine, streams.out);
     fmt::print(streams.out, "\n{:<12}{:<12}{:<42}{:>6}{:>11}{:>11}{:>11}{:>10}{:>8}{:>9}{:>7}\n",
                "op", "variant", "shape", "rows", "us", "p10", "p90", "MB", "GB/s", "GFLOP/s",
                "%roof");

@@ -15,7 +15,7 @@ struct OpOptions {
   uint32_t threads = 0;
   double seconds = 0.3;  // of each variant
   uint64_t seed = 1;
-  bool all_variants = false, warm = false, json = false;
+  bool all_variants = false, warm = false, no_machine = false, json = false;
 };
 
 Status run_ops(const OpOptions& options, const Streams& streams);

@@ -61,7 +61,8 @@ __attribute__((target("avx2,fma"))) float f32_avx2(uint64_t rounds) {
   WEFT_STEP(6)
   WEFT_STEP(7)
   WEFT_STEP(8)
-  WEFT_STEP(9) WEFT_STEP(10) WEFT_STEP(11) WEFT_STEP(12) WEFT_STEP(13)
+  WEFT_STEP(9)
+  WEFT_STEP(10) WEFT_STEP(11) WEFT_STEP(12) WEFT_STEP(13)
 #undef WEFT_STEP
       for (uint64_t r = 0; r < rounds; ++r) {
     asm volatile("" : "+x"(x), "+x"(y));

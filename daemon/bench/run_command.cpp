@@ -180,9 +180,12 @@ Json tables_json(const Measuring& measuring, const Peaks& peaks) {
 Status run_tables(const RunOptions& o, const Work& work, LoadedModel& model, Profile* profile,
                   const Streams& streams) {
   WEFT_ASSIGN(const ModelShape shape, read_shape(o.model));
-  WEFT_ASSIGN(const MachineReport machine, measure_machine(o.threads, /*quick=*/true));
+  MachineReport machine;
+  if (!o.no_machine) {
+    WEFT_ASSIGN(machine, measure_machine(o.threads, /*quick=*/true));
+  }
   if (!o.json) {
-    print(machine, streams.out);
+    if (!o.no_machine) print(machine, streams.out);
     print_memory(model, streams.out);
     streams.out << std::flush;
   }

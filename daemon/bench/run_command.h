@@ -21,7 +21,8 @@ struct RunOptions {
   uint32_t threads = 0, max_batch_tokens = 512, max_sequences = 32, max_context = 0;
   uint32_t repeat = 3;
   uint64_t seed = 1;
-  bool mixed = false, fake_context = false, profile = false, json = false, from_stdin = false;
+  bool mixed = false, fake_context = false, profile = false, no_machine = false, json = false,
+       from_stdin = false;
 };
 
 Status run_model(const RunOptions& options, const Streams& streams);
