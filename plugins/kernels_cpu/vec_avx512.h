@@ -140,7 +140,7 @@ inline V load_mxfp4(const uint8_t* p, V half_scale) {
   return mul(_mm512_permutexvar_ps(codes, table), half_scale);
 }
 
-// Lane numbers for the two functions below; the sixteenth bit of the second half is the operand.
+// Lane numbers of a permutation; of two vectors, 16 and up stand for the second.
 struct LaneList {
   int32_t at[kLanes];
 };
