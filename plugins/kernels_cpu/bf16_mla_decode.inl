@@ -165,8 +165,9 @@ struct MlaAhead {
 
 // Scores of four query vectors and four tokens. kBytes: size of a stored value, for `ahead`.
 template <int kBytes>
-inline void score_four(const uint16_t* q, uint64_t width, const uint16_t* const* rows,
-                       const uint8_t* ahead, float* scores) {
+__attribute__((noinline)) void score_four(const uint16_t* q, uint64_t width,
+                                          const uint16_t* const* rows, const uint8_t* ahead,
+                                          float* scores) {
   V acc[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) acc[i] = zero();
@@ -193,9 +194,9 @@ inline void score_four(const uint16_t* q, uint64_t width, const uint16_t* const*
 
 // 32 columns of eight weighted sums over pairs of rows.
 template <int kLines>
-inline void mix_eight(const uint16_t* weights, const uint16_t* const* rows, uint32_t n_pairs,
-                      uint64_t c, const float* rescale, float* sums, uint64_t latent,
-                      const uint8_t* ahead) {
+__attribute__((noinline)) void mix_eight(const uint16_t* weights, const uint16_t* const* rows,
+                                         uint32_t n_pairs, uint64_t c, const float* rescale,
+                                         float* sums, uint64_t latent, const uint8_t* ahead) {
   V acc[8][2];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {

@@ -29,6 +29,7 @@ Need mla_store_need(const weft_op_mla_store& op) {
 }
 
 void mla_store(const weft_op_mla_store& op) {
+  if (op.rows.n_rows == 0) return;
   const uint32_t latent = op.pages.latent;
   const uint64_t width = uint64_t{latent} + op.pages.tail;
   const Team team(op.head, mla_store_need(op), op.rows.n_rows * width * 4, op.rows.n_rows);

@@ -73,7 +73,8 @@ class Team {
       const Body* body;
       uint64_t items;
     } job{&body, items};
-    if (parts_ <= 1 || head_.host == nullptr) {
+    const uint32_t used = items < parts_ ? static_cast<uint32_t>(items) : parts_;
+    if (used <= 1 || head_.host == nullptr) {
       body(uint64_t{0}, items, 0u);
       return;
     }
@@ -85,7 +86,7 @@ class Team {
           const uint64_t end = j.items * (part + 1) / parts;
           if (begin < end) (*j.body)(begin, end, part);
         },
-        &job, parts_);
+        &job, used);
   }
 
  private:
