@@ -76,6 +76,15 @@ Need moe_need(const weft_op_moe& op);
 Need mla_decode_need(const weft_op_mla& op);
 Need mla_prefill_need(const weft_op_mla& op);
 }  // namespace weft::kernels_cpu::avx512_bf16
+// The same products by AMX tiles.
+namespace weft::kernels_cpu::amx {
+void gemm(const weft_op_gemm& op);
+void gemm_group(const weft_op_gemm_group& op);
+void moe(const weft_op_moe& op);
+Need gemm_need(const weft_op_gemm& op);
+Need gemm_group_need(const weft_op_gemm_group& op);
+Need moe_need(const weft_op_moe& op);
+}  // namespace weft::kernels_cpu::amx
 #endif
 
 #undef WEFT_FAST_VARIANT

@@ -89,12 +89,15 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_BF16),  \
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm_group, gemm_group, WEFT_MXFP4), \
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_BF16),                \
-      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4),               \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),           \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),          \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3),        \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),          \
-      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),         \
+      WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_moe, moe, WEFT_MXFP4)
+
+// Latent attention by bf16 dot products.
+#define WEFT_DOT_MLA_ROWS(ns, isa, bits, score)                                  \
+  WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F32),        \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_BF16),   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_decode, WEFT_F8E4M3), \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F32),   \
+      WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_BF16),  \
       WEFT_FAST_ROW(ns, isa, bits, score, weft_op_mla, mla_prefill, WEFT_F8E4M3)
 
 constexpr weft_kernel kKernels[] = {
@@ -145,6 +148,8 @@ constexpr weft_kernel kKernels[] = {
     WEFT_FAST_ROWS(avx2, WEFT_ISA_X86_AVX2, kBitsAvx2, 100),
     WEFT_FAST_ROWS(avx512, WEFT_ISA_X86_AVX512, kBitsAvx512, 200),
     WEFT_PANEL_ROWS(avx512_bf16, WEFT_ISA_X86_AVX512_BF16, kBitsAvx512Bf16, 300),
+    WEFT_DOT_MLA_ROWS(avx512_bf16, WEFT_ISA_X86_AVX512_BF16, kBitsAvx512Bf16, 300),
+    WEFT_PANEL_ROWS(amx, WEFT_ISA_X86_AMX, kBitsAmx, 400),
 #endif
 };
 

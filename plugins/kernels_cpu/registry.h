@@ -14,6 +14,12 @@ uint32_t kernel_count();
 weft_kernel kernel_at(uint32_t i);
 
 // weft_plan.bits_class of the variants.
-enum BitsClass : uint32_t { kBitsRef = 1, kBitsAvx2 = 2, kBitsAvx512 = 3, kBitsAvx512Bf16 = 4 };
+enum BitsClass : uint32_t {
+  kBitsRef = 1,
+  kBitsAvx2 = 2,
+  kBitsAvx512 = 3,
+  kBitsAvx512Bf16 = 4,
+  kBitsAmx = 5
+};
 
 }  // namespace weft::kernels_cpu

@@ -16,7 +16,8 @@ namespace weft::kernels_cpu::avx512 {
 namespace {
 #include "fast_math.inl"
 }  // namespace
-// clang-format off: later files use earlier ones
+// later files use earlier ones
+// clang-format off
 #include "fast_rows.inl"
 #include "fast_route.inl"
 #include "fast_matmul.inl"

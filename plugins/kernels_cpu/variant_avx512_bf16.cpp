@@ -16,8 +16,10 @@ namespace weft::kernels_cpu::avx512_bf16 {
 namespace {
 #include "fast_math.inl"
 }  // namespace
-// clang-format off: later files use earlier ones
+// later files use earlier ones
+// clang-format off
 #include "bf16_core.inl"
+#include "bf16_tiles.inl"
 #include "bf16_gemm.inl"
 #include "bf16_moe.inl"
 #include "bf16_mla.inl"

@@ -156,8 +156,11 @@ inline const weft_kernels_v1& table() {
   return *reinterpret_cast<const weft_kernels_v1*>(desc->interfaces[0].table);
 }
 
+// Variants that exist in the tests alone (amx_emulated_test.cpp).
+std::vector<weft_kernel> emulated_kernels();
+
 inline std::vector<weft_kernel> all_kernels() {
-  std::vector<weft_kernel> out;
+  std::vector<weft_kernel> out = emulated_kernels();
   weft_kernel k;
   for (uint32_t i = 0; table().get(nullptr, i, &k) == WEFT_OK; ++i) out.push_back(k);
   return out;

@@ -76,7 +76,7 @@ Grid gemm(const weft_kernel& k, const Grid& x, const Weight& w, uint32_t threads
 // The variants that round what a product takes in to bf16.
 bool rounds_input(const weft_kernel& k) {
   const std::string variant = k.variant;
-  return variant == "avx512_bf16" || variant == "amx";
+  return variant == "avx512_bf16" || variant == "amx" || variant == "amx_emulated";
 }
 
 // What the variant really multiplies.
