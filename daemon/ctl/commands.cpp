@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kWaitMaxS = 7 * 86'400;
 constexpr int64_t kDrainMaxMs = 86'400'000;
 constexpr int64_t kTokensMax = int64_t{1} << 30;
+constexpr int64_t kSequencesMax = 1 << 16;
+constexpr int64_t kBatchTokensMax = 1 << 20;
 constexpr double kTemperatureMax = 2.0;
 
 void no_options(CLI::App&, Options&) {}
@@ -319,6 +321,17 @@ void declare_drain(CLI::App& app, Options& o) {
 void declare_config_check(CLI::App& app, Options& o) {
   app.add_option("FILE", o.file, "A weft.toml")->required();
 }
+void declare_plan(CLI::App& app, Options& o) {
+  app.add_option("MODEL", o.model, "Directory of a model")->required();
+  app.add_option("--memory", o.memory, "For caches, e.g. 8GiB; default: as a worker would choose");
+  app.add_option("--max-sequences", o.max_sequences, "Sequences at once")
+      ->check(CLI::Range(int64_t{1}, kSequencesMax));
+  app.add_option("--max-batch-tokens", o.max_batch_tokens, "Rows of a step")
+      ->check(CLI::Range(int64_t{1}, kBatchTokensMax));
+  app.add_option("--max-context", o.max_context, "Tokens of one sequence")
+      ->check(CLI::Range(int64_t{2}, kTokensMax));
+  app.add_option("--plugin-dir", o.plugin_dir, "Default: beside weftctl");
+}
 void declare_completion(CLI::App& app, Options& o) {
   app.add_option("SHELL", o.shell, "bash")->required()->check(CLI::IsMember({"bash"}));
 }
@@ -365,6 +378,10 @@ const std::vector<Command>& commands() {
       {"stop", "", "Stop weftd", "administer", no_options, run_stop},
       {"config check", "FILE", "Check a configuration file, with or without a running weftd",
        "none", declare_config_check, run_config_check},
+      {"plan",
+       "MODEL [--memory SIZE] [--max-sequences N] [--max-batch-tokens N] [--max-context N] "
+       "[--plugin-dir DIR]",
+       "What a model would need, without loading it", "none", declare_plan, run_plan},
       {"version", "", "Version of weftctl", "none", no_options, run_version},
       {"completion", "bash", "Completion script for a shell", "none", declare_completion,
        run_completion},

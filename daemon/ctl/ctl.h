@@ -43,7 +43,7 @@ struct Options {
   std::string shell;  // completion
   int64_t deadline_ms = -1;
   int64_t timeout_s = 300;  // wait
-  std::string model;
+  std::string model;        // served name; plan: a directory
   std::string system;
   std::string effort;
   std::string message;
@@ -51,6 +51,8 @@ struct Options {
   bool no_thinking = false;
   int64_t max_tokens = 0;
   double temperature = -1;
+  std::string memory, plugin_dir;  // plan, as the next
+  int64_t max_sequences = 0, max_batch_tokens = 0, max_context = 0;
 };
 
 struct Context {
@@ -78,5 +80,7 @@ int run_weftctl(const std::vector<std::string>& arguments, Console& console);
 
 // Implemented in chat.cpp.
 int run_chat(const Context& context);
+// Implemented in plan.cpp.
+int run_plan(const Context& context);
 
 }  // namespace weft::ctl

@@ -25,6 +25,8 @@ class ModelSession {
   virtual StepModel model() = 0;
   // cancel: gives kCancelled soon after it is set.
   virtual Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) = 0;
+  // The checkpoint's tensors until describe(), or NULL when the source has no checkpoint.
+  virtual const weft_catalog* catalog() const { return nullptr; }
   // Adds what only the source knows: plugins, kernels.
   virtual void describe(wire::Ready* ready) = 0;
 };

@@ -35,6 +35,7 @@ class PluginSession : public ModelSession {
 
   StepModel model() override { return {model_.table<weft_model_v1>(), model_.get(), info_}; }
   Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) override;
+  const weft_catalog* catalog() const override { return checkpoint_->catalog(); }
   void describe(wire::Ready* ready) override;
 
  private:

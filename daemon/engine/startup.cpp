@@ -113,16 +113,16 @@ class ProgressReporter {
   uint64_t due_us_ = 0;
 };
 
-EngineOptions engine_options(const Limits& limits, const CacheSizes& sizes,
-                             const StartupHooks& hooks) {
+EngineOptions engine_options(const MemoryPlan& memory, const StartupHooks& hooks) {
+  const CacheSizes& sizes = memory.sizes;
   EngineOptions options;
   options.limits.max_sequences = sizes.max_sequences;
-  options.limits.max_batch_tokens = limits.max_batch_tokens;
+  options.limits.max_batch_tokens = memory.max_batch_tokens;
   options.limits.max_logit_rows = sizes.max_sequences + kPromptLogitRows;
-  options.limits.max_waiting = limits.max_waiting;
+  options.limits.max_waiting = memory.max_waiting;
   options.limits.max_waiting_bytes = kMaxWaitingBytes;
   options.max_context = sizes.max_context;
-  options.deterministic = limits.deterministic;
+  options.deterministic = memory.deterministic;
   options.now_us = hooks.now_us;
   return options;
 }
@@ -146,6 +146,28 @@ void describe(const RunningModel& m, const CacheSizes& sizes, const weft_mem_pla
 
 }  // namespace
 
+Result<MemoryPlan> plan_model(const wire::Configure& configure, const StepModel& model) {
+  MemoryPlan out;
+  WEFT_ASSIGN(const Limits limits, limits_of(configure, model.info));
+  out.max_batch_tokens = limits.max_batch_tokens;
+  out.max_waiting = limits.max_waiting;
+  out.deterministic = limits.deterministic;
+  WEFT_ASSIGN(out.plan, plan_memory(model, limits));
+  out.cache_budget = configure.memory_bytes() != 0
+                         ? configure.memory_bytes()
+                         : default_cache_budget(out.plan.weight_bytes + out.plan.workspace_bytes);
+  WEFT_ASSIGN(out.sizes,
+              size_caches(out.plan, out.cache_budget, limits.max_sequences, limits.max_context));
+  if (out.sizes.max_context < 2) {
+    return make_error(
+        ErrorCode::kInvalid,
+        "{} bytes of cache hold {} token: not enough for a prompt and an answer; give "
+        "the worker more memory",
+        out.cache_budget, out.sizes.max_context);
+  }
+  return out;
+}
+
 Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& source,
                                  const StartupHooks& hooks) {
   const uint64_t begin = hooks.now_us();
@@ -154,20 +176,9 @@ Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& 
   RunningModel out;
   WEFT_ASSIGN(out.session, source.open(configure));
   const StepModel model = out.session->model();
-  WEFT_ASSIGN(const Limits limits, limits_of(configure, model.info));
-  WEFT_ASSIGN(const weft_mem_plan plan, plan_memory(model, limits));
-  const uint64_t budget = configure.memory_bytes() != 0
-                              ? configure.memory_bytes()
-                              : default_cache_budget(plan.weight_bytes + plan.workspace_bytes);
-  WEFT_ASSIGN(const CacheSizes sizes,
-              size_caches(plan, budget, limits.max_sequences, limits.max_context));
-  if (sizes.max_context < 2) {
-    return make_error(
-        ErrorCode::kInvalid,
-        "{} bytes of cache hold {} token: not enough for a prompt and an answer; give "
-        "the worker more memory",
-        budget, sizes.max_context);
-  }
+  WEFT_ASSIGN(const MemoryPlan memory, plan_model(configure, model));
+  const weft_mem_plan& plan = memory.plan;
+  const CacheSizes& sizes = memory.sizes;
   WEFT_ASSIGN(out.caches, Caches::make(plan, sizes, kPoisonUnits));
   WEFT_TRY(out.session->load_weights(
       [&](uint64_t done, uint64_t total) { progress.report("weights", done, total); },
@@ -180,8 +191,8 @@ Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& 
   if (status != WEFT_OK) {
     return make_error(code_of(status), "the model did not become ready: {}", text_of(err, status));
   }
-  out.engine = std::make_unique<Engine>(model, out.caches.get(),
-                                        engine_options(limits, sizes, hooks), hooks.emit);
+  out.engine =
+      std::make_unique<Engine>(model, out.caches.get(), engine_options(memory, hooks), hooks.emit);
   WEFT_TRY(out.engine->warm_up());
   describe(out, sizes, plan, model.info, &out.ready);
   out.session->describe(&out.ready);

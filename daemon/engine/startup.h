@@ -33,6 +33,16 @@ struct RunningModel {
   wire::Ready ready;
 };
 
+// What a model that is opened but not loaded will need, under the limits of a Configure.
+struct MemoryPlan {
+  weft_mem_plan plan = {};
+  uint64_t cache_budget = 0;
+  CacheSizes sizes;
+  uint32_t max_batch_tokens = 0, max_waiting = 0;
+  bool deterministic = false;
+};
+Result<MemoryPlan> plan_model(const wire::Configure& configure, const StepModel& model);
+
 struct StartupHooks {
   Engine::Emit emit;                 // LoadProgress now, everything the engine says later
   std::function<uint64_t()> now_us;  // monotonic

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "engine/plan_report.h"
 #include "engine/plugin_models.h"
 #include "engine/worker_server.h"
 #include "plugin/child_check.h"
@@ -30,6 +32,7 @@ constexpr std::string_view kUsage =
     "weft-worker: runs one model for weftd; not meant to be started by hand.\n"
     "  --fd N          connected stream socket inherited from weftd\n"
     "  --connect PATH  connect to this Unix socket instead (debugging)\n"
+    "  --plan KEY=VALUE...  say as JSON what a model would need, for weftctl plan\n"
     "  --version       print the version\n"
     "Exit status: 0 the link was closed, 1 fault (a restart may help), 2 permanent fault, 3 bad "
     "link,\n"
@@ -80,6 +83,23 @@ int usage(std::string_view message) {
   return kExitUsage;
 }
 
+int plan(int argc, char** argv) {
+  wire::Configure configure;
+  for (int i = 2; i < argc; ++i) {
+    const Status read = engine::read_plan_setting(argv[i], &configure);
+    if (!read.ok()) return usage(read.error().message);
+  }
+  engine::PluginModelSource source;
+  const Result<std::string> report = engine::plan_report(configure, source);
+  if (!report.ok()) {
+    // The caller shows it; the log format would be noise there.
+    fmt::print(stderr, "{}\n", report.error().message);
+    return static_cast<int>(engine::WorkerExit::kFault);
+  }
+  fmt::print("{}\n", *report);
+  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(engine::WorkerExit::kFault);
+}
+
 int run(int argc, char** argv) {
   configure_log(LogLevel::kInfo, ::secure_getenv("JOURNAL_STREAM") != nullptr, "weft-worker");
   const std::string_view option = argc > 1 ? argv[1] : "";
@@ -87,6 +107,7 @@ int run(int argc, char** argv) {
     fmt::print("weft-worker {}\n", WEFT_VERSION);
     return 0;
   }
+  if (option == "--plan") return plan(argc, argv);
   if (argc != 3 || (option != "--fd" && option != "--connect")) {
     return usage("expected --fd N or --connect PATH");
   }
@@ -111,6 +132,7 @@ int run(int argc, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  if (const int status = weft::plugin::run_child_check_if_asked(argc, argv); status >= 0) return status;
+  if (const int status = weft::plugin::run_child_check_if_asked(argc, argv); status >= 0)
+    return status;
   return weft::run(argc, argv);
 }

@@ -401,13 +401,32 @@ TEST_CASE("version and completion need no daemon; help tells the exit codes") {
   CHECK(has(script, "complete -F _weftctl weftctl"));
   CHECK(has(script, "= requests ]; then words=\"list cancel\""));
   CHECK(has(script,
-            "words=\"status wait plugins models requests chat drain stop config version completion "));
+            "words=\"status wait plugins models requests chat drain stop config plan version "
+            "completion "));
   const Ran help = run({"--help"});
   CHECK(help.code == kOk);
   CHECK(has(help.out,
             "Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 weftd not reachable, 4 not ready or not "
             "found"));
   CHECK(has(run({"requests", "cancel", "--help"}).out, "Usage: weftctl requests cancel ID"));
+}
+
+TEST_CASE("plan asks the worker beside weftctl") {
+  const std::string model = std::string(WEFT_SOURCE_DIR) + "/models/micro-k3";
+  const Ran table = run({"plan", model, "--plugin-dir", WEFT_PLUGIN_DIR, "--memory", "64MiB",
+                         "--max-sequences", "3"});
+  CAPTURE(table.err);
+  REQUIRE(table.code == kOk);
+  CHECK(has(table.out, "9 layers of 128"));
+  CHECK(has(table.out, "routed experts"));
+  CHECK(has(table.out, "of cache hold 3 sequences"));
+  const Ran json = run({"plan", model, "--plugin-dir", WEFT_PLUGIN_DIR, "--json"});
+  CHECK(has(json.out, "\"weight_bytes\":"));
+  const Ran absent = run({"plan", "/nowhere", "--plugin-dir", WEFT_PLUGIN_DIR});
+  CHECK(absent.code == kFailure);
+  CHECK(has(absent.err, "/nowhere"));
+  CHECK(run({"plan", model, "--memory", "much"}).code == kUsage);
+  CHECK(run({"plan"}).code == kUsage);
 }
 
 TEST_CASE("docs/weftctl.md has every command of the table with its role") {
