@@ -55,6 +55,37 @@ inline Pairs codes_of(__m512i group, __m512i table) {
   return pairs(_mm512_permutexvar_epi16(J == 0 ? group : _mm512_srli_epi16(group, 4 * J), table));
 }
 
+// Brings a packed panel nearer while another one is being multiplied: experts lie apart in memory,
+// so the hardware's own prefetch starts anew at each of their matrices.
+class Ahead {
+ public:
+  Ahead() = default;
+  // `steps` calls of step() cover the panel; a panel used once (steps 1) gets only its start.
+  Ahead(const weft_weight& w, uint64_t panel, uint64_t steps) {
+    if (w.layout != kLayoutPanels) return;
+    data_ = static_cast<const uint8_t*>(w.data) + panel * panel_bytes(w);
+    end_ = data_ + (steps < 4 ? kStart : panel_bytes(w));
+    if (w.scale != nullptr) {
+      scale_ = static_cast<const uint8_t*>(w.scale) + panel * panel_scale_bytes(w);
+      scale_end_ = scale_ + panel_scale_bytes(w);
+    }
+    per_step_ = steps < 4 ? kStart : panel_bytes(w) / steps + 64;
+  }
+  void step() {
+    fetch(data_, end_);
+    fetch(scale_, scale_end_);
+  }
+
+ private:
+  static constexpr uint64_t kStart = 1024;
+  void fetch(const uint8_t*& at, const uint8_t* end) const {
+    const uint8_t* stop = at + per_step_ < end ? at + per_step_ : end;
+    for (; at < stop; at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
+  const uint8_t *data_ = nullptr, *end_ = nullptr, *scale_ = nullptr, *scale_end_ = nullptr;
+  uint64_t per_step_ = 0;
+};
+
 // bf16 rows of a product: base + r * stride, or through a list of row numbers.
 struct BfRows {
   const uint16_t* base;

@@ -29,7 +29,7 @@ inline void store_outputs(const float* from, float* to, uint32_t count, bool add
 // One panel of outputs for all rows.
 template <class Panel>
 inline void panel_product(const BfRows& x, uint64_t n_rows, const weft_gemm_out& out,
-                          uint64_t panel, uint8_t* scratch) {
+                          uint64_t panel, uint8_t* scratch, Ahead ahead = {}) {
   const Panel w = panel_at<Panel>(out.w, panel, scratch);
   const uint64_t first = panel * kPanelOutputs;
   const uint32_t count =
@@ -40,6 +40,7 @@ inline void panel_product(const BfRows& x, uint64_t n_rows, const weft_gemm_out&
     const uint32_t m = n_rows - r < Panel::kTile ? static_cast<uint32_t>(n_rows - r) : Panel::kTile;
     const uint16_t* rows[Panel::kTile];
     for (uint32_t i = 0; i < m; ++i) rows[i] = x.at(r + i);
+    ahead.step();
     tile_of(rows, m, w, out.w.k, values);
     for (uint32_t i = 0; i < m; ++i)
       store_outputs(values + i * kPanelOutputs,

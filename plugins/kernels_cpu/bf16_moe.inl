@@ -24,6 +24,11 @@ inline BfMoeWork bf_moe_work(const weft_op_moe& op, uint8_t* shared) {
 // Work of an expert beside its rows, in rows: its weights must be read.
 constexpr uint64_t kExpertCost = 4;
 
+struct ExpertItem {
+  uint32_t expert = 0;
+  uint64_t panel = 0;
+};
+
 // Cuts the (active expert, panel) items of a phase by work: an item weighs the expert's rows plus
 // kExpertCost. A cut is given in units of weight and rounded up to an item, so ranges of units that
 // cover all of them give ranges of items that do.
@@ -49,13 +54,39 @@ struct ExpertCuts {
     }
     return n_active * panels;
   }
+  ExpertItem item(uint64_t i) const { return {groups.active[i / panels], i % panels}; }
+
+  // body(item, the thread's next item or NULL, part) for every item, on all threads.
+  template <class Body>
+  void over(const Team& team, const Body& body) const {
+    team.over(units(), [&](uint64_t begin, uint64_t end, uint32_t part) {
+      const uint64_t last = item_at(end);
+      for (uint64_t i = item_at(begin); i < last; ++i) {
+        const ExpertItem now = item(i), next = i + 1 < last ? item(i + 1) : ExpertItem{};
+        body(now, i + 1 < last ? &next : nullptr, part);
+      }
+    });
+  }
 };
 
 // act[entry, first .. first+31] of one expert: gate and up product of a tile of rows, then the
 // activation.
+inline uint64_t tiles_of(const BfMoeWork& w, uint32_t e, uint64_t tile) {
+  return (w.groups.start[e + 1] - w.groups.start[e] + tile - 1) / tile;
+}
+
+// `next`: the panel of the next expert or the same that this thread multiplies after this one.
 template <class Panel>
-inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uint64_t panel,
-                      uint8_t* scratch) {
+inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, const ExpertItem& item,
+                      const ExpertItem* next, uint8_t* scratch) {
+  const uint32_t e = item.expert;
+  const uint64_t panel = item.panel, n_tiles = tiles_of(w, e, Panel::kTile);
+  // The first tile meets its up panel as late as possible; the others find everything here.
+  Ahead up_ahead(op.w3[e], panel, 1), next_gate, next_up;
+  if (next != nullptr) {
+    next_gate = Ahead(op.w1[next->expert], next->panel, n_tiles);
+    if (n_tiles >= 4) next_up = Ahead(op.w3[next->expert], next->panel, n_tiles);
+  }
   const Panel gate_w = panel_at<Panel>(op.w1[e], panel, scratch);
   const Panel up_w = panel_at<Panel>(op.w3[e], panel, scratch + panel_scratch(op.w1[e]));
   const BfRows x{w.x, padded(op.w1[0].k), w.groups.row};
@@ -66,7 +97,10 @@ inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uin
     const uint32_t m = left < Panel::kTile ? static_cast<uint32_t>(left) : Panel::kTile;
     const uint16_t* rows[Panel::kTile];
     for (uint32_t j = 0; j < m; ++j) rows[j] = x.at(i + j);
+    up_ahead.step();
     tile_of(rows, m, gate_w, op.w1[0].k, gate);
+    next_gate.step();
+    next_up.step();
     tile_of(rows, m, up_w, op.w1[0].k, up);
     for (uint32_t j = 0; j < m; ++j) {
       const float *g = gate + j * kPanelOutputs, *u = up + j * kPanelOutputs;
@@ -79,12 +113,16 @@ inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uin
 }
 
 template <class Panel>
-inline void bf_moe_down(const weft_op_moe& op, const BfMoeWork& w, uint32_t e, uint64_t panel,
-                        uint8_t* scratch) {
+inline void bf_moe_down(const weft_op_moe& op, const BfMoeWork& w, const ExpertItem& item,
+                        const ExpertItem* next, uint8_t* scratch) {
+  const uint32_t e = item.expert;
+  Ahead ahead;
+  if (next != nullptr)
+    ahead = Ahead(op.w2[next->expert], next->panel, tiles_of(w, e, Panel::kTile));
   const uint64_t begin = w.groups.start[e], width = op.w2[0].n, stride = padded(op.w1[0].n);
   const weft_gemm_out out{op.w2[e], w.out + begin * width, width, 0, 0};
   panel_product<Panel>({w.act + begin * stride, stride, nullptr}, w.groups.start[e + 1] - begin,
-                       out, panel, scratch);
+                       out, item.panel, scratch, ahead);
 }
 
 // y of one row, columns first .. first+count-1: slots in slot order.
@@ -110,17 +148,14 @@ inline void bf_moe(const weft_op_moe& op, const Team& team) {
   const BfMoeWork w = bf_moe_work(op, team.shared());
   round_rows(team, op.x, op.x_stride, op.n_rows, op.w1[0].k, w.x);
   const uint32_t n_active = group_by_expert(op, w.groups);
-  const ExpertCuts up{w.groups, n_active, panel_count(op.w1[0].n)};
-  team.over(up.units(), [&](uint64_t begin, uint64_t end, uint32_t part) {
-    for (uint64_t i = up.item_at(begin); i < up.item_at(end); ++i)
-      bf_moe_up<Panel>(op, w, w.groups.active[i / up.panels], i % up.panels, team.scratch(part));
-  });
-  const ExpertCuts down{w.groups, n_active, panel_count(op.w2[0].n)};
-  team.over(down.units(), [&](uint64_t begin, uint64_t end, uint32_t part) {
-    for (uint64_t i = down.item_at(begin); i < down.item_at(end); ++i)
-      bf_moe_down<Panel>(op, w, w.groups.active[i / down.panels], i % down.panels,
-                         team.scratch(part));
-  });
+  ExpertCuts{w.groups, n_active, panel_count(op.w1[0].n)}.over(
+      team, [&](const ExpertItem& item, const ExpertItem* next, uint32_t part) {
+        bf_moe_up<Panel>(op, w, item, next, team.scratch(part));
+      });
+  ExpertCuts{w.groups, n_active, panel_count(op.w2[0].n)}.over(
+      team, [&](const ExpertItem& item, const ExpertItem* next, uint32_t part) {
+        bf_moe_down<Panel>(op, w, item, next, team.scratch(part));
+      });
   const uint64_t width = op.w2[0].n, blocks = (width + kSumBlock - 1) / kSumBlock;
   const auto sum_some = [&](uint64_t begin, uint64_t end, uint32_t) {
     for (uint64_t i = begin; i < end; ++i) {

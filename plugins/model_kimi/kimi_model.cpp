@@ -91,7 +91,8 @@ Fault KimiModel::check_limits(const weft_limits& l) {
   KIMI_TRY(range("max_context", l.max_context, 1, config_.max_context));
   KIMI_TRY(range("max_logit_rows", l.max_logit_rows, 1, l.max_rows));
   KIMI_TRY(range("page_tokens", l.page_tokens, 0, kMaxPageTokens));
-  const uint32_t dtype = l.cache_dtype != 0 ? l.cache_dtype : options_.cache_dtype;
+  uint32_t dtype = l.cache_dtype != 0 ? l.cache_dtype : options_.cache_dtype;
+  if (dtype == 0) KIMI_TRY(natural_cache_dtype(&dtype));
   if (dtype != WEFT_F32 && dtype != WEFT_BF16) {
     return fault(WEFT_E_UNSUPPORTED,
                  "limits.cache_dtype: expected f32 ({}), bf16 ({}) or 0, got {}", int{WEFT_F32},
@@ -109,6 +110,14 @@ Fault KimiModel::check_limits(const weft_limits& l) {
   shape_.has_state = config_.kda_layers() != 0;
   shape_.has_media = media();
   shape_.prefill_min_rows = options_.prefill_min_rows;
+  return {};
+}
+
+// Kernels that round what products take in to bf16 gain nothing from rows in f32.
+Fault KimiModel::natural_cache_dtype(uint32_t* out) const {
+  const weft_kernel* gemm = nullptr;
+  KIMI_TRY(kernels_.find("gemm", WEFT_BF16, &gemm));
+  *out = gemm->isa >= WEFT_ISA_X86_AVX512_BF16 ? WEFT_BF16 : WEFT_F32;
   return {};
 }
 

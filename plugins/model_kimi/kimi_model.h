@@ -44,6 +44,7 @@ class KimiModel {
   explicit KimiModel(const weft_host* host) : host_(host) {}
   Fault expect(Stage stage, const char* call) const;
   Fault check_limits(const weft_limits& limits);
+  Fault natural_cache_dtype(uint32_t* out) const;
   Fault measure();
   Fault measure_step(uint32_t n_seqs, uint32_t n_rows, uint32_t context, bool recurrent);
   Fault measure_media();

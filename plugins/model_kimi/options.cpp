@@ -8,8 +8,9 @@ namespace weft_kimi {
 
 const weft_key kKeys[] = {
     {"config", WEFT_KEY_STR, WEFT_KEY_REQUIRED, nullptr, "Text of the checkpoint's config.json."},
-    {"cache_dtype", WEFT_KEY_STR, 0, "f32",
-     "Stored type of attention cache rows, f32 or bf16; a wish of the engine wins."},
+    {"cache_dtype", WEFT_KEY_STR, 0, "auto",
+     "Stored type of attention cache rows: f32, bf16, or auto for what the kernels compute in; a "
+     "wish of the engine wins."},
     {"mla_lora_norm_eps", WEFT_KEY_REAL, 0, nullptr,
      "Epsilon of q_a_layernorm and kv_a_layernorm; absent means the config key of this name, or "
      "1e-6."},
@@ -46,12 +47,14 @@ Fault epsilon(const weft_param& p, float* out) {
 }
 
 Fault read_dtype(const weft_param& p, std::string_view text, uint32_t* out) {
-  if (text == "f32") {
+  if (text == "auto") {
+    *out = 0;
+  } else if (text == "f32") {
     *out = WEFT_F32;
   } else if (text == "bf16") {
     *out = WEFT_BF16;
   } else {
-    return fault(WEFT_E_CONFIG, "{}: expected \"f32\" or \"bf16\", got \"{}\"", p.name, text);
+    return fault(WEFT_E_CONFIG, "{}: expected \"auto\", \"f32\" or \"bf16\", got \"{}\"", p.name, text);
   }
   return {};
 }
@@ -87,7 +90,6 @@ Fault read_one(const weft_param& p, Options* o) {
 
 Fault read_options(const weft_param* params, uint32_t n, Options* out) {
   Options o;
-  o.cache_dtype = WEFT_F32;
   o.vision_norm_eps = 0x1p-23f;
   o.prefill_min_rows = 32;
   o.max_media_patches = 69632;  // what preprocessing can make of a limit of 65536

@@ -14,7 +14,7 @@ namespace weft_kimi {
 
 struct Options {
   std::string config;        // text of config.json
-  uint32_t cache_dtype = 0;  // WEFT_F32 or WEFT_BF16
+  uint32_t cache_dtype = 0;  // WEFT_F32, WEFT_BF16, or 0: as the kernels compute
   std::optional<float> lora_norm_eps;
   float vision_norm_eps = 0;
   uint32_t kda_chunk = 0;

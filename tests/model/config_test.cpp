@@ -248,7 +248,7 @@ TEST_CASE("settings are checked") {
   Bench bench("ref");
   const std::string config = read_json("tiny_k3").at("config").dump();
   const std::tuple<const char*, const char*, const char*> cases[] = {
-      {"cache_dtype", "f16", "cache_dtype: expected \"f32\" or \"bf16\", got \"f16\""},
+      {"cache_dtype", "f16", "cache_dtype: expected \"auto\", \"f32\" or \"bf16\", got \"f16\""},
       {"kda_chunk", "129", "kda_chunk: expected a number from 0 to 128, got 129"},
       {"prefill_min_rows", "0", "prefill_min_rows: expected a number from 1"},
       {"mla_lora_norm_eps", "2", "mla_lora_norm_eps: expected a number from 0 to 1"},
