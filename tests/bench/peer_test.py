@@ -12,6 +12,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "bench" / "peer"))
 import checkpoint  # noqa: E402
@@ -302,8 +303,9 @@ class Turns(unittest.TestCase):
         log = []
         args = types.SimpleNamespace(prefill=[64, 8192], decode=[4], rounds=3, long_rounds=1, lock=None)
         comparison = compare.Comparison(args, Recorder("weft", 200.0, log), Recorder("llama.cpp", 100.0, log))
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
+        with contextlib.redirect_stdout(io.StringIO()) as printed, unittest.mock.patch.object(compare, "machine", return_value={}):
             comparison.run()
+        self.assertEqual(len(comparison.machine), 3)
         steps = round(compare.DECODE_SECONDS * 100 / 4)
         rounds = [["prefill 64", "prefill 8192", f"decode 4 {steps}"], ["prefill 64", f"decode 4 {steps}"], ["prefill 64", f"decode 4 {steps}"]]
         expected = [(name, f"decode 4 {compare.STEPS_MIN}") for name in ("weft", "llama.cpp")]
@@ -326,8 +328,9 @@ class Turns(unittest.TestCase):
 
     def test_machine_peaks(self):
         rates = [{"kind": "read", "best_per_s": 30e9}, {"kind": "read", "best_per_s": 34e9}, {"kind": "bf16", "best_per_s": 465e9}]
-        self.assertEqual(compare.describe({"rates": rates}), "34.0 GB/s read, 465.0 GFLOP/s BF16")
-        self.assertEqual(compare.describe({}), "not measured")
+        self.assertEqual(compare.describe([{"rates": rates}]), "34.0 GB/s read, 465.0 GFLOP/s BF16")
+        self.assertEqual(compare.describe([{"rates": rates}, {"rates": rates[:1]}, {}]), "30.0..34.0 GB/s read, 465.0 GFLOP/s BF16")
+        self.assertEqual(compare.describe([{}]), "not measured")
 
 
 if __name__ == "__main__":

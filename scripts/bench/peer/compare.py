@@ -53,7 +53,7 @@ class Comparison:
     def __init__(self, args, weft, peer):
         self.args, self.engines = args, {"weft": weft, "llama.cpp": peer}
         self.idle = {name: IdleWatch() for name in self.engines}
-        self.pairs = []
+        self.pairs, self.machine = [], []
 
     def ask(self, name, line):
         """One program computes, the other is watched: it must not touch the CPU."""
@@ -81,6 +81,8 @@ class Comparison:
                  for n in self.args.prefill]
         lines += [(f"decode batch {b}", f"decode {b} {self.steps(b)}", self.args.rounds) for b in self.args.decode]
         for turn in range(max(rounds for _, _, rounds in lines)):
+            self.machine.append(machine(self.args))  # every round: virtual machines change under one's feet
+            print(f"round {turn + 1}, machine: {describe(self.machine[-1:])}", flush=True)
             for what, line, rounds in lines:
                 if turn < rounds:
                     self.pair(what, line, turn)
@@ -93,13 +95,24 @@ def machine(args):
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
-def describe(report):
-    """The best of each kind of rate, over loops and thread counts."""
+def peaks(report):
+    """The best rate of each kind, over loops and thread counts."""
     best = {}
     for rate in report.get("rates", []):
         best[rate["kind"]] = max(best.get(rate["kind"], 0.0), rate["best_per_s"])
-    units = {"read": "GB/s read", "f32": "GFLOP/s F32", "bf16": "GFLOP/s BF16", "int8": "GOP/s INT8"}
-    return ", ".join(f"{best[kind] / 1e9:.1f} {unit}" for kind, unit in units.items() if kind in best) or "not measured"
+    return best
+
+
+def describe(reports):
+    """Peaks of one or more measurements of the machine; the range where they differ."""
+    found, units = [peaks(r) for r in reports], {"read": "GB/s read", "f32": "GFLOP/s F32", "bf16": "GFLOP/s BF16", "int8": "GOP/s INT8"}
+    parts = []
+    for kind, unit in units.items():
+        values = sorted(f[kind] / 1e9 for f in found if kind in f)
+        if values:
+            low, high = f"{values[0]:.1f}", f"{values[-1]:.1f}"
+            parts.append(f"{low if low == high else low + '..' + high} {unit}")
+    return ", ".join(parts) or "not measured"
 
 
 def start_weft(args, folder, longest, extra=()):
@@ -134,9 +147,8 @@ def report(args, comparison, about):
 def measure(args):
     folder = pathlib.Path(args.model) if args.model else models.preset(args.weft_bench, args.cache, args.preset or "bench")
     gguf = models.converted(args.cache, folder)
-    rates = machine(args)
     weft, peer = start_weft(args, folder, max(args.prefill + [CONTEXT + STEPS_MAX])), start_peer(args, gguf)
-    print(f"machine: {describe(rates)}\nweft: {weft.about}\nllama.cpp: {peer.about}", flush=True)
+    print(f"weft: {weft.about}\nllama.cpp: {peer.about}", flush=True)
     comparison = Comparison(args, weft, peer)
     try:
         comparison.run()
@@ -144,7 +156,8 @@ def measure(args):
         weft.close()
         peer.close()
     idle = {name: f"{watch.share():.2%}" for name, watch in comparison.idle.items()}
-    notes = {"machine": f"{rates.get('cpu', platform.machine())}, {describe(rates)}",
+    rates = comparison.machine
+    notes = {"machine": f"{rates[0].get('cpu', platform.machine())}, {describe(rates)}",
              "weft": f"kernels {weft.about.get('kernels')}",
              "llama.cpp": f"{peer.about['backend']} ({peer.about['features']}), ubatch {peer.about['ubatch']}, flash attention "
                           f"{peer.about['flash']}, repack {'on' if peer.about['repack'] else 'off'}, {peer.about['cache']} cache",
