@@ -40,11 +40,12 @@ def _fingerprint(folder):
 def converted(cache, folder, f32=False):
     """The GGUF file made of a model directory."""
     folder = pathlib.Path(folder)
-    path = pathlib.Path(cache) / "gguf" / f"{folder.name}{'-f32' if f32 else ''}-{_fingerprint(folder)}.gguf"
+    stem = f"{folder.name}.{'f32' if f32 else 'stored'}"
+    path = pathlib.Path(cache) / "gguf" / f"{stem}-{_fingerprint(folder)}.gguf"
     if not path.exists():
         say(f"converting {folder} to GGUF{' in F32' if f32 else ''}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f"{folder.name}{'-f32' if f32 else ''}-????????????.gguf"):
+        for old in path.parent.glob(f"{stem}-????????????.gguf"):
             old.unlink()
         part = path.with_suffix(".part")
         convert(folder, part, f32)
