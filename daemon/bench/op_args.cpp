@@ -112,6 +112,7 @@ class MoeCase : public CaseOf<weft_op_moe> {
     weft_op_moe& op = fresh();
     op.n_rows = rows;
     op.topk = topk;
+    op.mode = get("int8", 0) != 0 ? uint32_t{WEFT_MOE_INT8} : 0;
     op.n_local = experts;
     op.act = WEFT_ACT_SITU;
     op.beta = 4;

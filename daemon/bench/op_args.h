@@ -21,7 +21,7 @@ using OpShape = std::map<std::string, uint32_t>;
 // Keys that --shape knows, for all operations together.
 inline constexpr std::string_view kShapeKeys =
     "n k rows parts experts topk inner width heads dim seqs context latent tail nope v cols blocks "
-    "chunk";
+    "chunk int8";
 
 struct OpRequest {
   std::string op;

@@ -22,6 +22,8 @@ struct Mxfp4Panel {
   const uint8_t* scale;
 };
 
+using Int8Panel = Mxfp4Panel;  // tiles multiply bf16 also where WEFT_MOE_INT8 allows less
+
 // All eight tiles in full size. The setting belongs to the thread.
 inline void configure_tiles() {
   struct alignas(64) {

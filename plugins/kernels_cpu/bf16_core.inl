@@ -28,6 +28,18 @@ inline void round_row(const float* x, uint64_t k, uint16_t* out) {
   _mm512_storeu_si512(out + c, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
 }
 
+// How rows are stored for products with a kind of panel: units(k) numbers per row of k columns.
+template <class Panel>
+struct RowForm {
+  static uint64_t units(uint64_t k) { return padded(k); }
+  static void put_row(const float* x, uint64_t k, uint16_t* out) { round_row(x, k, out); }
+  // Columns 32 * block .. + 31.
+  static void put_block(V low, V high, uint64_t block, uint16_t* row) {
+    _mm512_storeu_si512(row + block * 32,
+                        reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+  }
+};
+
 // E2M1 codes as bf16. Looked up by the low five bits of a word: bit 4 belongs to the next code, so
 // the table holds everything twice.
 inline __m512i code_table() {

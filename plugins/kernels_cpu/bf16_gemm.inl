@@ -6,11 +6,12 @@ namespace {
 // Elements that one thread rounds faster than a second thread wakes up.
 constexpr uint64_t kRoundAlone = 16 * 1024;
 
+template <class Form>
 inline void round_rows(const Team& team, const void* x, uint64_t stride, uint64_t n_rows,
                        uint64_t k, uint16_t* out) {
   const auto some = [&](uint64_t begin, uint64_t end, uint32_t) {
     for (uint64_t r = begin; r < end; ++r)
-      round_row(static_cast<const float*>(x) + r * stride, k, out + r * padded(k));
+      Form::put_row(static_cast<const float*>(x) + r * stride, k, out + r * Form::units(k));
   };
   if (n_rows * k <= kRoundAlone)
     some(0, n_rows, 0);
@@ -90,7 +91,7 @@ void gemm_group(const weft_op_gemm_group& op) {
   const uint64_t k = op.out[0].w.k;
   const Team team(op.head, gemm_group_need(op), op.n_rows * all_outputs(op) * k, all_panels(op));
   auto* rounded = reinterpret_cast<uint16_t*>(team.shared());
-  round_rows(team, op.x, op.x_stride, op.n_rows, k, rounded);
+  round_rows<RowForm<Bf16Panel>>(team, op.x, op.x_stride, op.n_rows, k, rounded);
   const BfRows x{rounded, padded(k), nullptr};
   team.over(all_panels(op), [&](uint64_t begin, uint64_t end, uint32_t part) {
     uint64_t first = 0;  // number of out's first panel

@@ -1,22 +1,23 @@
-// moe on packed panels. Rows and activated vectors are stored in bf16; the products of an entry are
-// f32 and are added in slot order.
+// moe on packed panels. Rows and activated vectors are stored in bf16, or as RowForm says for the
+// kind of panel; the products of an entry are f32 and are added in slot order.
 
 namespace {
 
 struct BfMoeWork {
   ExpertGroups groups;
-  uint16_t* x;    // [n_rows, padded(w1.k)]
-  uint16_t* act;  // [entries, padded(w1.n)]
+  uint16_t* x;    // [n_rows, units(w1.k)], see RowForm
+  uint16_t* act;  // [entries, units(w1.n)]
   float* out;     // [entries, w2.n]
 };
 
+template <class Panel>
 inline BfMoeWork bf_moe_work(const weft_op_moe& op, uint8_t* shared) {
   Bump bump(shared);
   const uint64_t slots = uint64_t{op.n_rows} * op.topk;
   BfMoeWork w;
   w.groups = ExpertGroups::take(op, bump);
-  w.x = bump.take<uint16_t>(op.n_rows * padded(op.w1[0].k));
-  w.act = bump.take<uint16_t>(slots * padded(op.w1[0].n));
+  w.x = bump.take<uint16_t>(op.n_rows * RowForm<Panel>::units(op.w1[0].k));
+  w.act = bump.take<uint16_t>(slots * RowForm<Panel>::units(op.w1[0].n));
   w.out = bump.take<float>(slots * op.w2[0].n);
   return w;
 }
@@ -89,8 +90,9 @@ inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, const ExpertIte
   }
   const Panel gate_w = panel_at<Panel>(op.w1[e], panel, scratch);
   const Panel up_w = panel_at<Panel>(op.w3[e], panel, scratch + panel_scratch(op.w1[e]));
-  const BfRows x{w.x, padded(op.w1[0].k), w.groups.row};
-  const uint64_t stride = padded(op.w1[0].n);
+  using Form = RowForm<Panel>;
+  const BfRows x{w.x, Form::units(op.w1[0].k), w.groups.row};
+  const uint64_t stride = Form::units(op.w1[0].n);
   alignas(64) float gate[Panel::kTile * kPanelOutputs], up[Panel::kTile * kPanelOutputs];
   for (uint64_t i = w.groups.start[e]; i < w.groups.start[e + 1]; i += Panel::kTile) {
     const uint64_t left = w.groups.start[e + 1] - i;
@@ -106,8 +108,7 @@ inline void bf_moe_up(const weft_op_moe& op, const BfMoeWork& w, const ExpertIte
       const float *g = gate + j * kPanelOutputs, *u = up + j * kPanelOutputs;
       const V low = gated(op.act, op.beta, op.up_beta, load(g), load(u));
       const V high = gated(op.act, op.beta, op.up_beta, load(g + kLanes), load(u + kLanes));
-      _mm512_storeu_si512(w.act + (i + j) * stride + panel * kPanelOutputs,
-                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+      Form::put_block(low, high, panel, w.act + (i + j) * stride);
     }
   }
 }
@@ -119,7 +120,8 @@ inline void bf_moe_down(const weft_op_moe& op, const BfMoeWork& w, const ExpertI
   Ahead ahead;
   if (next != nullptr)
     ahead = Ahead(op.w2[next->expert], next->panel, tiles_of(w, e, Panel::kTile));
-  const uint64_t begin = w.groups.start[e], width = op.w2[0].n, stride = padded(op.w1[0].n);
+  const uint64_t begin = w.groups.start[e], width = op.w2[0].n,
+                 stride = RowForm<Panel>::units(op.w1[0].n);
   const weft_gemm_out out{op.w2[e], w.out + begin * width, width, 0, 0};
   panel_product<Panel>({w.act + begin * stride, stride, nullptr}, w.groups.start[e + 1] - begin,
                        out, item.panel, scratch, ahead);
@@ -145,8 +147,8 @@ constexpr uint64_t kSumBlock = 512;  // columns of a piece of the last phase
 
 template <class Panel>
 inline void bf_moe(const weft_op_moe& op, const Team& team) {
-  const BfMoeWork w = bf_moe_work(op, team.shared());
-  round_rows(team, op.x, op.x_stride, op.n_rows, op.w1[0].k, w.x);
+  const BfMoeWork w = bf_moe_work<Panel>(op, team.shared());
+  round_rows<RowForm<Panel>>(team, op.x, op.x_stride, op.n_rows, op.w1[0].k, w.x);
   const uint32_t n_active = group_by_expert(op, w.groups);
   ExpertCuts{w.groups, n_active, panel_count(op.w1[0].n)}.over(
       team, [&](const ExpertItem& item, const ExpertItem* next, uint32_t part) {
@@ -169,22 +171,33 @@ inline void bf_moe(const weft_op_moe& op, const Team& team) {
     team.over(op.n_rows * blocks, sum_some);
 }
 
+template <class Panel>
+inline Need bf_moe_need(const weft_op_moe& op) {
+  using Form = RowForm<Panel>;
+  const uint64_t slots = uint64_t{op.n_rows} * op.topk;
+  const uint64_t shared =
+      ExpertGroups::bytes(op) + slab<uint16_t>(op.n_rows * Form::units(op.w1[0].k)) +
+      slab<uint16_t>(slots * Form::units(op.w1[0].n)) + slab<float>(slots * op.w2[0].n);
+  const uint64_t up = 2 * panel_scratch(op.w1[0]), down = panel_scratch(op.w2[0]);
+  return {shared, up > down ? up : down};
+}
+
+// Calls body with a null pointer to the kind of panel that fits the op.
+template <class Body>
+inline auto with_moe_panel(const weft_op_moe& op, const Body& body) {
+  if (op.w1[0].dtype != WEFT_MXFP4) return body(static_cast<Bf16Panel*>(nullptr));
+  if ((op.mode & WEFT_MOE_INT8) != 0) return body(static_cast<Int8Panel*>(nullptr));
+  return body(static_cast<Mxfp4Panel*>(nullptr));
+}
+
 }  // namespace
 
 Need moe_need(const weft_op_moe& op) {
-  const uint64_t slots = uint64_t{op.n_rows} * op.topk;
-  const uint64_t shared = ExpertGroups::bytes(op) + slab<uint16_t>(op.n_rows * padded(op.w1[0].k)) +
-                          slab<uint16_t>(slots * padded(op.w1[0].n)) +
-                          slab<float>(slots * op.w2[0].n);
-  const uint64_t up = 2 * panel_scratch(op.w1[0]), down = panel_scratch(op.w2[0]);
-  return {shared, up > down ? up : down};
+  return with_moe_panel(op, [&]<class Panel>(Panel*) { return bf_moe_need<Panel>(op); });
 }
 
 void moe(const weft_op_moe& op) {
   const uint64_t work = uint64_t{op.n_rows} * op.topk * op.w1[0].n * (2 * op.w1[0].k + op.w2[0].n);
   const Team team(op.head, moe_need(op), work, UINT32_MAX);
-  if (op.w1[0].dtype == WEFT_MXFP4)
-    bf_moe<Mxfp4Panel>(op, team);
-  else
-    bf_moe<Bf16Panel>(op, team);
+  with_moe_panel(op, [&]<class Panel>(Panel*) { bf_moe<Panel>(op, team); });
 }

@@ -404,6 +404,7 @@ weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, bool pa
   c.positive(op.topk, "topk");
   c.at_most(op.topk, 65536, "topk");
   act_kind(c, op.act, op.beta, op.up_beta);
+  c.that((op.mode & ~uint32_t{WEFT_MOE_INT8}) == 0, "mode", "WEFT_MOE_INT8 or 0", op.mode);
   // The expert tables are host memory that outlives the plan, so plan needs them as well.
   c.that(op.w1 != nullptr, "w1", "a pointer", 0);
   c.that(op.w2 != nullptr, "w2", "a pointer", 0);

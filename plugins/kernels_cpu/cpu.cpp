@@ -20,7 +20,11 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+// Every CPU with bf16 dot products has those of bytes.
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vnni");
+}
 // The kernel hands out tile registers on request, once for the whole process.
 bool has_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl

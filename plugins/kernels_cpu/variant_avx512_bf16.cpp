@@ -20,6 +20,7 @@ namespace {
 // clang-format off
 #include "bf16_core.inl"
 #include "bf16_tiles.inl"
+#include "int8_tiles.inl"
 #include "bf16_gemm.inl"
 #include "bf16_moe.inl"
 #include "bf16_mla.inl"

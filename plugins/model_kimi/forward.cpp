@@ -397,6 +397,7 @@ Fault TextForward::experts(const MoeWeights& w, const float* x, float* y) {
   op.n_rows = rows_;
   op.topk = c_.topk;
   op.n_local = c_.experts;
+  op.mode = s_.moe_mode;
   set_activation(c_, &op);
   op.x = x;
   op.x_stride = op.y_stride = c_.expert_width();

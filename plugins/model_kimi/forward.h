@@ -60,6 +60,7 @@ struct TextSettings {
   uint32_t kda_chunk = 0;
   bool biased_router = false;
   float lora_eps = 0;
+  uint32_t moe_mode = 0;  // WEFT_MOE_*
 };
 
 // Activations of the largest step.

@@ -24,6 +24,7 @@ Fault KimiModel::create(const weft_host* host, const Options& options,
   KIMI_TRY(model->kernels_.open(host));
   model->settings_.kda_chunk = options.kda_chunk;
   model->settings_.biased_router = options.biased_router;
+  model->settings_.moe_mode = options.moe_mode;
   model->settings_.lora_eps = options.lora_norm_eps.value_or(model->config_.lora_eps);
   *out = std::move(model);
   return {};

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <weft/kernels.h>
 #include <weft/tensor.h>
 
 #include <string_view>
@@ -22,6 +23,9 @@ const weft_key kKeys[] = {
      "Weigh experts by their biased scores, as the first Kimi-Linear code did by accident."},
     {"prefill_min_rows", WEFT_KEY_INT, 0, "32",
      "Sequences with at least this many rows in a step use the prefill forms of attention."},
+    {"expert_activations", WEFT_KEY_STR, 0, "bf16",
+     "Precision of what MXFP4 experts multiply, bf16 or int8 (faster where the CPU has a path for "
+     "it, less exact)."},
     {"max_media_patches", WEFT_KEY_INT, 0, "69632",
      "Largest image in patches; the vision workspace is sized for it."},
     {nullptr, 0, 0, nullptr, nullptr},
@@ -59,6 +63,14 @@ Fault read_dtype(const weft_param& p, std::string_view text, uint32_t* out) {
   return {};
 }
 
+Fault read_expert_activations(const weft_param& p, std::string_view text, uint32_t* mode) {
+  if (text != "bf16" && text != "int8") {
+    return fault(WEFT_E_CONFIG, "{}: expected \"bf16\" or \"int8\", got \"{}\"", p.name, text);
+  }
+  *mode = text == "int8" ? uint32_t{WEFT_MOE_INT8} : 0;
+  return {};
+}
+
 Fault read_one(const weft_param& p, Options* o) {
   const std::string_view key = p.name;
   const std::string_view text(p.text.data == nullptr ? "" : p.text.data, p.text.len);
@@ -78,6 +90,8 @@ Fault read_one(const weft_param& p, Options* o) {
     o->biased_router = p.i != 0;
   } else if (key == "prefill_min_rows") {
     return in_range(p, 1, 1 << 30, &o->prefill_min_rows);
+  } else if (key == "expert_activations") {
+    return read_expert_activations(p, text, &o->moe_mode);
   } else if (key == "max_media_patches") {
     return in_range(p, 1, 1 << 22, &o->max_media_patches);
   } else {

@@ -21,6 +21,7 @@ struct Options {
   bool biased_router = false;
   uint32_t prefill_min_rows = 0;
   uint32_t max_media_patches = 0;
+  uint32_t moe_mode = 0;  // WEFT_MOE_*
 };
 
 extern const weft_key kKeys[];

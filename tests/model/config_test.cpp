@@ -254,6 +254,7 @@ TEST_CASE("settings are checked") {
       {"mla_lora_norm_eps", "2", "mla_lora_norm_eps: expected a number from 0 to 1"},
       {"vision_norm_eps", "-1", "vision_norm_eps"},
       {"max_media_patches", "0", "max_media_patches"},
+      {"expert_activations", "fp8", "expert_activations: expected \"bf16\" or \"int8\", got \"fp8\""},
       {"kda_chunks", "1", "kda_chunks"},  // refused by the host's key table
       {"config", "{}", "config.json"},
   };

@@ -283,6 +283,11 @@ typedef struct weft_op_route {
   float *w;          /* [n_rows, topk] */
 } weft_op_route;
 
+enum {
+  /* The kernel may round what the products take in (x and the activated vectors) to 8-bit integers, one scale per row and
+   * 32 columns. Kernels without such a path ignore it. */
+  WEFT_MOE_INT8 = 1u << 0
+};
 /* "moe": y[r] = sum_j w[r,j] * W2_e( act( W1_e x[r], W3_e x[r] ) ), e = id[r,j]; slots summed in slot order in fp32.
  * Experts outside [first, first + n_local) contribute nothing. Grouped by expert over the rows of the call. */
 typedef struct weft_op_moe {
@@ -291,7 +296,7 @@ typedef struct weft_op_moe {
   uint32_t first, n_local; /* w1/w2/w3 hold n_local entries, expert e at e - first */
   uint32_t act;            /* WEFT_ACT_* */
   float beta, up_beta;
-  uint32_t reserved;
+  uint32_t mode; /* WEFT_MOE_* */
   const void *x; /* act [n_rows, w1.k] */
   uint64_t x_stride;
   const uint16_t *id; /* [n_rows, topk] */
