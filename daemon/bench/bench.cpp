@@ -105,6 +105,8 @@ void declare_run(CLI::App& app, RunOptions& o) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   app.add_option("--set", o.settings, "KEY=VALUE of the model plugin, e.g. cache_dtype=bf16");
+  app.add_flag("--deterministic", o.deterministic,
+               "Decode forms for prompts too: no cut changes a bit");
   app.add_option("--max-batch-tokens", o.max_batch_tokens, "Rows of a step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

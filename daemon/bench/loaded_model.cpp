@@ -94,7 +94,8 @@ Status LoadedModel::bring_up() {
   builder_ = std::make_unique<engine::BatchBuilder>(
       engine::BatchLimits{options_.max_batch_tokens, options_.max_sequences,
                           options_.max_sequences + engine::kPromptLogitRows, options_.max_context,
-                          model_.info.vocab, model_.info.hidden},
+                          model_.info.vocab, model_.info.hidden,
+                          options_.deterministic ? uint32_t{WEFT_BATCH_RECURRENT} : 0},
       *caches_);
   wire::Ready ready;
   session_->describe(&ready);

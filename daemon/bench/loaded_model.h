@@ -25,6 +25,7 @@ struct ModelOptions {
   std::string plugin_dir;  // empty: beside this program
   std::string isa_max;
   uint32_t threads = 0;  // 0 = all
+  bool deterministic = false;  // WEFT_BATCH_RECURRENT in every step
   uint32_t max_batch_tokens = 512;
   uint32_t max_sequences = 32;
   uint32_t max_context = 4096;  // of one sequence; lowered to the model's own limit

@@ -54,6 +54,7 @@ Result<ModelOptions> model_options(const RunOptions& o, const Work& w) {
   m.isa_max = o.isa;
   m.threads = o.threads;
   m.max_batch_tokens = o.max_batch_tokens;
+  m.deterministic = o.deterministic;
   m.max_sequences = o.max_sequences;
   for (const uint32_t b : w.decode) m.max_sequences = std::max(m.max_sequences, b + 1);
   m.max_context = longest(w, o);

@@ -18,6 +18,7 @@ struct RunOptions {
   std::vector<std::string> once;
   std::string next = "random";
   uint32_t tokens = 64;  // decoded by each sequence
+  bool deterministic = false;
   uint32_t threads = 0, max_batch_tokens = 512, max_sequences = 32, max_context = 0;
   uint32_t repeat = 3;
   uint64_t seed = 1;

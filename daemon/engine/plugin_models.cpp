@@ -70,6 +70,7 @@ Status PluginSession::open(const wire::Configure& configure) {
                                                           : plugin::TrustPolicy::kRootOnly;
   plugin::HostOptions options;
   options.threads = configure.threads();
+  options.pin_threads = true;
   host_ = HostTable::make(std::move(options));
   WEFT_ASSIGN(registry_, Registry::scan(configure.plugin_dir(), policy));
   // A plugin that crashes or hangs is found out in a child process: it costs its own place only.

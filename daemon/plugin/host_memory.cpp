@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "plugin/numa.h"
+
 namespace weft::plugin {
 namespace {
 
@@ -27,6 +29,7 @@ void* map_aligned(uint64_t bytes, uint64_t align) {
   const uint64_t tail = start + total - (first + bytes);
   if (tail > 0) munmap(reinterpret_cast<void*>(first + bytes), tail);
   void* out = reinterpret_cast<void*>(first);
+  spread_over_nodes(out, bytes);
   madvise(out, bytes,
           MADV_HUGEPAGE);  // advice: a kernel without huge pages says no, and small pages do
   return out;

@@ -16,10 +16,7 @@ namespace weft::plugin {
 namespace {
 
 uint32_t usable_cpu_count() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+  return static_cast<uint32_t>(std::max<size_t>(1, process_cpus().size()));
 }
 
 uint64_t monotonic_ns() {
@@ -31,7 +28,8 @@ uint64_t monotonic_ns() {
 ThreadPoolOptions pool_options(const HostOptions& options) {
   ThreadPoolOptions pool;
   pool.threads = options.threads == 0 ? usable_cpu_count() : options.threads;
-  pool.pin = options.pin_threads;
+  // A pool that has the whole machine; a smaller one leaves the choice of CPUs to the system.
+  pool.pin = options.pin_threads && pool.threads == usable_cpu_count();
   return pool;
 }
 

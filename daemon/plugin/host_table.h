@@ -30,8 +30,8 @@ namespace weft::plugin {
 class LoadedPlugin;
 
 struct HostOptions {
-  uint32_t threads = 1;  // kernel threads including the engine thread; 0 = one per usable CPU
-  bool pin_threads = false;
+  uint32_t threads = 1;      // kernel threads including the engine thread; 0 = one per usable CPU
+  bool pin_threads = false;  // when there are as many as usable CPUs
   std::function<uint64_t()> now_ns;  // default: the monotonic clock
   std::function<void(int32_t level, std::string_view plugin, std::string_view message)>
       log;                                                               // default: base/log.h

@@ -56,13 +56,27 @@ std::vector<int> usable_cpus() {
   return cpus;
 }
 
+void pin_to(pthread_t thread, uint32_t index) {
+  const std::vector<int>& cpus = process_cpus();
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpus[index % cpus.size()]), &set);
+  pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
 }  // namespace
+
+const std::vector<int>& process_cpus() {
+  static const std::vector<int> cpus = usable_cpus();
+  return cpus;
+}
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   threads_ = std::clamp(options.threads, 1u, kThreadsMax);
-  const std::vector<int> cpus = usable_cpus();
+  pin_ = options.pin;
   // With fewer CPUs than threads, spinning only keeps the thread that has the work from running.
-  spins_ = cpus.size() >= threads_ ? kSpins : 0;
+  spins_ = process_cpus().size() >= threads_ ? kSpins : 0;
   seats_ = std::make_unique<Seat[]>(threads_);
   workers_.reserve(threads_ - 1);
 
@@ -75,12 +89,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
     const pthread_t thread = workers_.back().native_handle();
     const std::string name = (options.name + std::to_string(i)).substr(0, 15);
     pthread_setname_np(thread, name.c_str());
-    if (options.pin && !cpus.empty()) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(static_cast<size_t>(cpus[i % cpus.size()]), &set);
-      pthread_setaffinity_np(thread, sizeof set, &set);
-    }
+    if (pin_) pin_to(thread, i);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -97,6 +106,10 @@ void ThreadPool::run(Fn fn, void* ctx, uint32_t parts) {
   if (parts <= 1 || threads_ == 1 || busy_.exchange(true, std::memory_order_acquire)) {
     run_serial(fn, ctx, parts);
     return;
+  }
+  if (pin_ && !caller_pinned_) {
+    pin_to(pthread_self(), 0);
+    caller_pinned_ = true;
   }
   fn_ = fn;
   ctx_ = ctx;

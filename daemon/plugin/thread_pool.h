@@ -20,11 +20,16 @@ namespace weft::plugin {
 
 struct ThreadPoolOptions {
   uint32_t threads =
-      1;             // including the caller; 0 is taken as 1, more than kThreadsMax as kThreadsMax
-  bool pin = false;  // thread i on the i-th CPU that this process may use (thread 0 is the caller's
-                     // business)
+      1;  // including the caller; 0 is taken as 1, more than kThreadsMax as kThreadsMax
+  // Thread i on the i-th CPU that this process may use; the first thread that calls run() becomes
+  // thread 0 and keeps its CPU. Two threads that wait for each other otherwise tend to be woken on
+  // one CPU and to stay there.
+  bool pin = false;
   std::string name = "weft-k";  // thread names: name + number
 };
+
+// The CPUs that this process could use when it first asked, before any thread was pinned.
+const std::vector<int>& process_cpus();
 
 class ThreadPool {
  public:
@@ -54,6 +59,8 @@ class ThreadPool {
 
   uint32_t threads_ = 1;
   uint32_t spins_ = 0;
+  bool pin_ = false;
+  bool caller_pinned_ = false;  // written by the one thread that owns busy_
   std::unique_ptr<Seat[]> seats_;
   // The current job. Written by the caller before it hands out work, read by threads that were
   // given some.

@@ -2,6 +2,7 @@
 #include "plugin/thread_pool.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <array>
 #include <atomic>
@@ -121,6 +122,32 @@ TEST_CASE("a nested call and a second caller run their parts themselves") {
   }
   for (std::thread& caller : callers) caller.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a pinned pool keeps its threads and its caller on one CPU each") {
+  const auto all = static_cast<uint32_t>(weft::plugin::process_cpus().size());
+  REQUIRE(all >= 1);
+  std::vector<std::array<int, 2>> seen(all);  // per part: CPUs allowed, the first of them
+  std::thread caller([&] {
+    ThreadPoolOptions options = with_threads(all);
+    options.pin = true;
+    ThreadPool pool(options);
+    const auto look = [](void* ctx, uint32_t part, uint32_t) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      sched_getaffinity(0, sizeof set, &set);
+      int first = 0;
+      while (!CPU_ISSET(first, &set)) ++first;
+      (*static_cast<std::vector<std::array<int, 2>>*>(ctx))[part] = {CPU_COUNT(&set), first};
+    };
+    pool.run(look, &seen, all);
+  });
+  caller.join();
+  if (all == 1) return;  // nobody to keep apart
+  for (uint32_t part = 0; part < all; ++part) {
+    CHECK(seen[part][0] == 1);
+    CHECK(seen[part][1] == weft::plugin::process_cpus()[part]);
+  }
 }
 
 TEST_CASE("pools come and go without having worked") {
