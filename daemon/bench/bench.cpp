@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <new>
 #include <optional>
 
 #include "bench/machine.h"
@@ -125,6 +126,15 @@ void declare_run(CLI::App& app, RunOptions& o) {
   app.add_flag("--json", o.json, "JSON instead of tables");
 }
 
+// Numbers on the command line decide how much is allocated.
+Status finish(const std::function<Status()>& chosen) {
+  try {
+    return chosen();
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::kUnavailable, "not enough memory for these sizes");
+  }
+}
+
 }  // namespace
 
 int run_weft_bench(const std::vector<std::string>& arguments, const Streams& streams) {
@@ -152,7 +162,7 @@ int run_weft_bench(const std::vector<std::string>& arguments, const Streams& str
   } catch (const CLI::ParseError& e) {  // CLI11 speaks in exceptions; they end here
     return app.exit(e, streams.out, streams.err) == 0 ? kOk : kUsage;
   }
-  const Status status = chosen();
+  const Status status = finish(chosen);
   if (!status.ok()) {
     streams.err << "weft-bench: " << status.error().message << "\n";
     return kFailure;

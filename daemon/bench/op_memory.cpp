@@ -1,5 +1,7 @@
 #include "bench/op_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,6 +19,13 @@ constexpr uint64_t kAlign = 64;
 
 uint64_t round_up(uint64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
+// More than this is never there, and sums of what is below it do not overflow.
+uint64_t machine_bytes() {
+  static const uint64_t bytes = static_cast<uint64_t>(std::max(0l, sysconf(_SC_PHYS_PAGES))) *
+                                static_cast<uint64_t>(std::max(0l, sysconf(_SC_PAGESIZE)));
+  return bytes;
+}
+
 uint64_t data_bytes(uint32_t dtype, uint64_t n, uint64_t k) {
   if (dtype == WEFT_MXFP4) return n * k / 2;
   return n * k * (dtype == WEFT_F32 ? 4 : 2);
@@ -31,6 +40,7 @@ OpMemory::~OpMemory() {
 uint64_t OpMemory::random() { return next_random(&state_); }
 
 void* OpMemory::bytes(uint64_t n) {
+  if (n > machine_bytes()) return nullptr;
   const uint64_t size = round_up(std::max<uint64_t>(n, 1));
   if (blocks_.empty() || blocks_.back().bytes - blocks_.back().at < size) {
     Block block;
@@ -48,6 +58,7 @@ void* OpMemory::bytes(uint64_t n) {
 }
 
 float* OpMemory::floats(uint64_t n, float low, float high) {
+  if (n > machine_bytes()) return nullptr;
   auto* p = static_cast<float*>(bytes(n * sizeof(float)));
   for (uint64_t i = 0; p != nullptr && i < n; ++i) {
     p[i] = low + (high - low) * static_cast<float>(random() >> 40) * 0x1p-24f;
@@ -86,6 +97,10 @@ Result<weft_weight> OpMemory::weight(uint32_t dtype, uint64_t n, uint64_t k, boo
   const auto out_of_memory = [&] {
     return make_error(ErrorCode::kUnavailable, "no memory for a matrix of {} x {}", n, k);
   };
+  // Packing needs it twice for a moment.
+  if (n == 0 || k > machine_bytes() / n || data_bytes(dtype, n, k) > machine_bytes() / 2) {
+    return out_of_memory();
+  }
   weft_weight w{dtype, 0, n, k, nullptr, nullptr};
   const uint64_t stored = data_bytes(dtype, n, k);
   uint64_t size = stored, scale_size = dtype == WEFT_MXFP4 ? n * k / 32 : 0;

@@ -166,6 +166,10 @@ TEST_CASE("wrong arguments are named") {
   fails({"op", "--op", "gemm", "--shape", "n=q"}, "\"q\"");
   fails({"op", "--op", "gemm", "--dtype", "f8"}, "f8");
   fails({"op", "--op", "gemm", "--plugin-dir", "/nowhere"}, "/nowhere");
+  // Sizes whose product leaves 64 bits, and one that no machine has.
+  for (const char* shape : {"n=4294967295,k=4294967295", "n=16m,k=16m"})
+    fails({"op", "--op", "gemm", "--shape", shape, "--no-machine", "--plugin-dir", kPlugins},
+          "memory");
   CHECK(run_bench({"--version"}).code == 0);
 }
 
