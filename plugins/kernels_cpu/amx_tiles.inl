@@ -24,6 +24,10 @@ struct Mxfp4Panel {
 
 using Int8Panel = Mxfp4Panel;  // tiles multiply bf16 also where WEFT_MOE_INT8 allows less
 
+// The tile instructions of <immintrin.h> do not tell the compiler that they read memory: what they
+// read must be stored before this.
+inline void finish_stores() { __asm__ volatile("" ::: "memory"); }
+
 // All eight tiles in full size. The setting belongs to the thread.
 inline void configure_tiles() {
   struct alignas(64) {
@@ -32,6 +36,7 @@ inline void configure_tiles() {
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
   } shapes;
+  finish_stores();
   _tile_loadconfig(&shapes);
 }
 
@@ -46,6 +51,7 @@ inline void collect_rows(const uint16_t* const* rows, uint32_t count, uint64_t c
 // Result tiles += the collected rows times 16 pairs of columns of 32 outputs.
 inline void multiply_tiles(const uint16_t (*x)[kTileColumns], const void* weights, bool both) {
   const uint8_t* w = static_cast<const uint8_t*>(weights);
+  finish_stores();
   _tile_loadd(6, w, 4 * kPanelOutputs);
   _tile_loadd(7, w + 64, 4 * kPanelOutputs);
   _tile_loadd(4, x, 64);
