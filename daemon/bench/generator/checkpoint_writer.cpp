@@ -94,8 +94,8 @@ class CheckpointWriter {
   std::vector<Piece> pieces_;
   std::vector<std::string> created_;
   uint64_t bytes_ = 0;
-  bool made_directory_ = false;
-  std::mutex mutex_;  // guards failure_
+  std::vector<fs::path> made_directories_;  // innermost first
+  std::mutex mutex_;                        // guards failure_
   Status failure_;
   std::atomic<bool> failed_{false};
 };
@@ -119,9 +119,13 @@ Status CheckpointWriter::prepare_directory() {
     }
     return {};
   }
-  made_directory_ = fs::create_directories(dir, ec);
-  if (ec) return io_error(options_.directory, ec.value());
-  return {};
+  for (fs::path p = dir; !p.empty() && !fs::exists(p, ec); p = p.parent_path()) {
+    made_directories_.push_back(p);
+  }
+  fs::create_directories(dir, ec);
+  if (!ec) return {};
+  remove_created();
+  return io_error(options_.directory, ec.value());
 }
 
 Status CheckpointWriter::check_space() const {
@@ -249,7 +253,7 @@ Status CheckpointWriter::write_all() {
 void CheckpointWriter::remove_created() {
   std::error_code ignored;
   for (const std::string& path : created_) fs::remove(path, ignored);
-  if (made_directory_) fs::remove(options_.directory, ignored);
+  for (const fs::path& path : made_directories_) fs::remove(path, ignored);
 }
 
 }  // namespace

@@ -74,6 +74,19 @@ TEST_CASE("a directory with something in it is left alone") {
   CHECK_FALSE(generate("/proc/none/m", 1, 1).ok());
 }
 
+TEST_CASE("a checkpoint larger than the disk leaves nothing behind") {
+  const TempDir dir;
+  ModelShape shape = preset("mini").value();
+  shape.vocab = shape.hidden = 1u << 20;  // terabytes
+  REQUIRE(settle(&shape).ok());
+  GenerateOptions options;
+  options.directory = dir.file("a/b/c");
+  const auto report = generate_checkpoint(shape, options);
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().message.find("free") != std::string::npos);
+  CHECK_FALSE(fs::exists(dir.file("a")));
+}
+
 TEST_CASE("values depend on their position alone") {
   const PlannedTensor t{"t", "BF16", {10, 10}, Fill::kNormal, 0, 1};
   const uint64_t stream = tensor_stream("t", 3);
