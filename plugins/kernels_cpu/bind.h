@@ -15,11 +15,12 @@ inline weft_status check(const weft_op_embed& op, bool launch, weft_err* err) {
 inline weft_status check(const weft_op_norm& op, bool launch, weft_err* err) {
   return check_norm(op, launch, err);
 }
-inline weft_status check(const weft_op_gemm& op, bool launch, weft_err* err, bool panels) {
-  return check_gemm(op, launch, err, panels);
+inline weft_status check(const weft_op_gemm& op, bool launch, weft_err* err, Weights weights) {
+  return check_gemm(op, launch, err, weights);
 }
-inline weft_status check(const weft_op_gemm_group& op, bool launch, weft_err* err, bool panels) {
-  return check_gemm_group(op, launch, err, panels);
+inline weft_status check(const weft_op_gemm_group& op, bool launch, weft_err* err,
+                         Weights weights) {
+  return check_gemm_group(op, launch, err, weights);
 }
 inline weft_status check(const weft_op_glu& op, bool launch, weft_err* err) {
   return check_glu(op, launch, err);
@@ -48,8 +49,8 @@ inline weft_status check(const weft_op_mla& op, bool launch, weft_err* err) {
 inline weft_status check(const weft_op_route& op, bool launch, weft_err* err) {
   return check_route(op, launch, err);
 }
-inline weft_status check(const weft_op_moe& op, bool launch, weft_err* err, bool panels) {
-  return check_moe(op, launch, err, panels);
+inline weft_status check(const weft_op_moe& op, bool launch, weft_err* err, Weights weights) {
+  return check_moe(op, launch, err, weights);
 }
 inline weft_status check(const weft_op_gelu& op, bool launch, weft_err* err) {
   return check_gelu(op, launch, err);
@@ -90,8 +91,8 @@ Need no_workspace(const Op&) {
   return {};
 }
 
-// Panels: the variant reads weights in layout kLayoutPanels as well as row-major ones.
-template <class Op, bool Panels>
+// Taken: which weights the variant takes.
+template <class Op, Weights Taken>
 weft_status checked(const void* args, bool launch, weft_err* err) {
   const Op* op = static_cast<const Op*>(args);
   if (op == nullptr)
@@ -106,20 +107,20 @@ weft_status checked(const void* args, bool launch, weft_err* err) {
         err, WEFT_E_ARG,
         "kernels_cpu: head.flags: expected WEFT_OP_CHECK_FINITE or 0, got %u; fix the caller",
         op->head.flags);
-  if constexpr (requires { check(*op, launch, err, Panels); }) {
-    return check(*op, launch, err, Panels);
+  if constexpr (requires { check(*op, launch, err, Taken); }) {
+    return check(*op, launch, err, Taken);
   } else {
     return check(*op, launch, err);
   }
 }
 
-template <class Op, Need (*NeedOf)(const Op&), uint32_t Class, bool Panels>
+template <class Op, Need (*NeedOf)(const Op&), uint32_t Class, Weights Taken>
 weft_status plan_op(const void* args, weft_plan* out, weft_err* err) {
   if (out == nullptr || out->struct_size < sizeof(weft_plan))
     return fail(err, WEFT_E_ARG,
                 "kernels_cpu: plan.struct_size: expected at least %zu, got %u; fix the caller",
                 sizeof(weft_plan), out == nullptr ? 0 : out->struct_size);
-  const weft_status status = checked<Op, Panels>(args, false, err);
+  const weft_status status = checked<Op, Taken>(args, false, err);
   if (status != WEFT_OK) return status;
   const Op& op = *static_cast<const Op*>(args);
   out->bits_class = Class;
@@ -128,9 +129,9 @@ weft_status plan_op(const void* args, weft_plan* out, weft_err* err) {
 }
 
 template <class Op, void (*Run)(const Op&), Need (*NeedOf)(const Op&), void (*Scan)(const Op&),
-          bool Panels>
+          Weights Taken>
 weft_status launch_op(const void* args, weft_err* err) {
-  const weft_status status = checked<Op, Panels>(args, true, err);
+  const weft_status status = checked<Op, Taken>(args, true, err);
   if (status != WEFT_OK) return status;
   const Op& op = *static_cast<const Op*>(args);
   // One thread's share is enough to run; more than that is speed.
@@ -147,7 +148,7 @@ weft_status launch_op(const void* args, weft_err* err) {
 }
 
 template <class Op, void (*Run)(const Op&), Need (*NeedOf)(const Op&), uint32_t Class,
-          void (*Scan)(const Op&) = &scan, bool Panels = false>
+          void (*Scan)(const Op&) = &scan, Weights Taken = kWeightsRows>
 constexpr weft_kernel kernel(const char* op, const char* variant, uint32_t isa, uint32_t dtype_w,
                              int32_t score) {
   return {op,
@@ -156,8 +157,8 @@ constexpr weft_kernel kernel(const char* op, const char* variant, uint32_t isa, 
           dtype_w,
           WEFT_F32,
           score,
-          &plan_op<Op, NeedOf, Class, Panels>,
-          &launch_op<Op, Run, NeedOf, Scan, Panels>};
+          &plan_op<Op, NeedOf, Class, Taken>,
+          &launch_op<Op, Run, NeedOf, Scan, Taken>};
 }
 
 }  // namespace weft::kernels_cpu

@@ -79,13 +79,13 @@ void Check::stride_bytes(uint64_t stride, uint64_t least, const char* field) {
 }
 
 void Check::weight(const weft_weight& w, bool allow_mxfp4, const char* field) {
-  const bool known =
-      w.dtype == WEFT_F32 || w.dtype == WEFT_BF16 || (allow_mxfp4 && w.dtype == WEFT_MXFP4);
+  const bool known = (w.dtype == WEFT_F32 && weights_ != kWeightsNarrow) || w.dtype == WEFT_BF16 ||
+                     (allow_mxfp4 && w.dtype == WEFT_MXFP4);
   const uint64_t align = w.layout == kLayoutPanels        ? kPanelAlign
                          : known && w.dtype != WEFT_MXFP4 ? dtype_bytes(w.dtype)
                                                           : 1;
   const bool quantised = w.dtype == WEFT_MXFP4;
-  const bool panels = panels_ && w.layout == kLayoutPanels && w.dtype != WEFT_F32;
+  const bool panels = weights_ != kWeightsRows && w.layout == kLayoutPanels && w.dtype != WEFT_F32;
   const bool placed = w.layout == kLayoutRows || panels;
   const bool shaped = placed && w.n > 0 && w.k > 0 && w.n <= UINT32_MAX && w.k <= UINT32_MAX;
   const bool here = w.data != nullptr && reinterpret_cast<uintptr_t>(w.data) % align == 0 &&
@@ -100,9 +100,13 @@ void Check::weight(const weft_weight& w, bool allow_mxfp4, const char* field) {
     return name;
   };
   that(known, part("dtype"),
-       allow_mxfp4 ? "f32 (1), bf16 (2) or mxfp4 (64)" : "f32 (1) or bf16 (2)", w.dtype);
+       weights_ == kWeightsNarrow ? "bf16 (2) or mxfp4 (64)"
+       : allow_mxfp4              ? "f32 (1), bf16 (2) or mxfp4 (64)"
+                                  : "f32 (1) or bf16 (2)",
+       w.dtype);
   that(placed, part("layout"),
-       panels_ ? "0 (row-major) or 1 (panels, not of f32)" : "0 (row-major)", w.layout);
+       weights_ != kWeightsRows ? "0 (row-major) or 1 (panels, not of f32)" : "0 (row-major)",
+       w.layout);
   that(w.n > 0, part("n"), "at least 1", as_ll(w.n));
   that(w.k > 0, part("k"), "at least 1", as_ll(w.k));
   at_most(w.n, UINT32_MAX, part("n"));
@@ -198,8 +202,8 @@ weft_status check_norm(const weft_op_norm& op, bool launch, weft_err* err) {
   return c.status();
 }
 
-weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, bool panels) {
-  Check c("gemm", launch, err, panels);
+weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, Weights weights) {
+  Check c("gemm", launch, err, weights);
   c.that((op.mode & ~WEFT_GEMM_ADD) == 0, "mode", "WEFT_GEMM_ADD or 0", op.mode);
   c.that(op.y_dtype == WEFT_F32, "y_dtype", "f32 (1)", op.y_dtype);
   c.weight(op.w, true, "w");
@@ -209,8 +213,8 @@ weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, bool 
 }
 
 weft_status check_gemm_group(const weft_op_gemm_group& op, bool launch, weft_err* err,
-                             bool panels) {
-  Check c("gemm_group", launch, err, panels);
+                             Weights weights) {
+  Check c("gemm_group", launch, err, weights);
   c.positive(op.n_out, "n_out");
   c.at_most(op.n_out, kGroupMax, "n_out");
   c.that(op.y_dtype == WEFT_F32, "y_dtype", "f32 (1)", op.y_dtype);
@@ -397,8 +401,8 @@ weft_status check_route(const weft_op_route& op, bool launch, weft_err* err) {
   return c.status();
 }
 
-weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, bool panels) {
-  Check c("moe", launch, err, panels);
+weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, Weights weights) {
+  Check c("moe", launch, err, weights);
   c.positive(op.n_local, "n_local");
   c.at_most(uint64_t{op.first} + op.n_local, 65536, "first + n_local");
   c.positive(op.topk, "topk");

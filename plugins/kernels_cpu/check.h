@@ -14,14 +14,20 @@ namespace weft::kernels_cpu {
 weft_status fail(weft_err* err, weft_status code, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Which weights a variant takes.
+enum Weights : uint32_t {
+  kWeightsRows,   // row-major ones
+  kWeightsAny,    // row-major ones and packed panels (panels.h)
+  kWeightsNarrow  // the same, but not F32
+};
+
 // Matrices of one gemm_group.
 constexpr uint32_t kGroupMax = 16;
 
 class Check {
  public:
-  // panels: weights may also come in layout kLayoutPanels (panels.h).
-  Check(const char* op, bool launch, weft_err* err, bool panels = false)
-      : op_(op), launch_(launch), panels_(panels), err_(err) {}
+  Check(const char* op, bool launch, weft_err* err, Weights weights = kWeightsRows)
+      : op_(op), launch_(launch), weights_(weights), err_(err) {}
 
   weft_status status() const { return status_; }
   bool ok() const { return status_ == WEFT_OK; }
@@ -49,16 +55,17 @@ class Check {
 
   const char* op_;
   bool launch_;
-  bool panels_;
+  Weights weights_;
   weft_err* err_;
   weft_status status_ = WEFT_OK;
 };
 
 weft_status check_embed(const weft_op_embed& op, bool launch, weft_err* err);
 weft_status check_norm(const weft_op_norm& op, bool launch, weft_err* err);
-weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err, bool panels = false);
+weft_status check_gemm(const weft_op_gemm& op, bool launch, weft_err* err,
+                       Weights weights = kWeightsRows);
 weft_status check_gemm_group(const weft_op_gemm_group& op, bool launch, weft_err* err,
-                             bool panels = false);
+                             Weights weights = kWeightsRows);
 weft_status check_glu(const weft_op_glu& op, bool launch, weft_err* err);
 weft_status check_gate(const weft_op_gate& op, bool launch, weft_err* err);
 weft_status check_add(const weft_op_add& op, bool launch, weft_err* err);
@@ -68,7 +75,8 @@ weft_status check_kda(const weft_op_kda& op, bool launch, weft_err* err);
 weft_status check_mla_store(const weft_op_mla_store& op, bool launch, weft_err* err);
 weft_status check_mla(const weft_op_mla& op, bool launch, weft_err* err);
 weft_status check_route(const weft_op_route& op, bool launch, weft_err* err);
-weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err, bool panels = false);
+weft_status check_moe(const weft_op_moe& op, bool launch, weft_err* err,
+                      Weights weights = kWeightsRows);
 weft_status check_gelu(const weft_op_gelu& op, bool launch, weft_err* err);
 weft_status check_vit_pos(const weft_op_vit_pos& op, bool launch, weft_err* err);
 weft_status check_vit_attend(const weft_op_vit_attend& op, bool launch, weft_err* err);

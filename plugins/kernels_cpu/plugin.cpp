@@ -43,7 +43,7 @@ weft_status sizes_of(const weft_weight* w, Sizes* out, weft_err* err) {
   if (w == nullptr)
     return fail(err, WEFT_E_ARG,
                 "kernels_cpu: pack.w: expected a pointer, got NULL; fix the caller");
-  Check c("pack", false, err, true);
+  Check c("pack", false, err, kWeightsAny);
   c.weight(*w, true, "w");
   if (!c.ok()) return c.status();
   if (w->layout == kLayoutPanels)

@@ -14,15 +14,15 @@ constexpr weft_kernel ref_embed(uint32_t dtype_w) {
                                                                    dtype_w, 0);
 }
 constexpr weft_kernel ref_gemm(uint32_t dtype_w) {
-  return kernel<weft_op_gemm, ref::gemm, no_workspace, kBitsRef, &scan, true>(
+  return kernel<weft_op_gemm, ref::gemm, no_workspace, kBitsRef, &scan, kWeightsAny>(
       "gemm", "ref", WEFT_ISA_ANY, dtype_w, 0);
 }
 constexpr weft_kernel ref_gemm_group(uint32_t dtype_w) {
-  return kernel<weft_op_gemm_group, ref::gemm_group, no_workspace, kBitsRef, &scan, true>(
+  return kernel<weft_op_gemm_group, ref::gemm_group, no_workspace, kBitsRef, &scan, kWeightsAny>(
       "gemm_group", "ref", WEFT_ISA_ANY, dtype_w, 0);
 }
 constexpr weft_kernel ref_moe(uint32_t dtype_w) {
-  return kernel<weft_op_moe, ref::moe, ref::moe_need, kBitsRef, &scan, true>(
+  return kernel<weft_op_moe, ref::moe, ref::moe_need, kBitsRef, &scan, kWeightsAny>(
       "moe", "ref", WEFT_ISA_ANY, dtype_w, 0);
 }
 constexpr weft_kernel ref_mla_store(uint32_t dtype_w) {
@@ -82,7 +82,7 @@ constexpr weft_kernel ref_mla_prefill(uint32_t dtype_w) {
 
 // Variants that read packed panels.
 #define WEFT_PANEL_ROW(ns, isa, bits, score, args, op, dtype_w) \
-  kernel<args, ns::op, ns::op##_need, bits, &scan, true>(#op, #ns, isa, dtype_w, score)
+  kernel<args, ns::op, ns::op##_need, bits, &scan, kWeightsNarrow>(#op, #ns, isa, dtype_w, score)
 #define WEFT_PANEL_ROWS(ns, isa, bits, score)                                           \
   WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_BF16),                  \
       WEFT_PANEL_ROW(ns, isa, bits, score, weft_op_gemm, gemm, WEFT_MXFP4),             \

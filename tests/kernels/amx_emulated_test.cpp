@@ -16,11 +16,12 @@ std::vector<weft_kernel> emulated_kernels() {
   if (!k::cpu_runs(WEFT_ISA_X86_AVX512_BF16)) return out;
   for (const uint32_t dtype : {uint32_t{WEFT_BF16}, uint32_t{WEFT_MXFP4}}) {
     const auto add = [&](const weft_kernel& row) { out.push_back(row); };
-    add(k::kernel<weft_op_gemm, e::gemm, e::gemm_need, 99, &k::scan, true>(
+    add(k::kernel<weft_op_gemm, e::gemm, e::gemm_need, 99, &k::scan, k::kWeightsNarrow>(
         "gemm", "amx_emulated", WEFT_ISA_X86_AVX512_BF16, dtype, 1));
-    add(k::kernel<weft_op_gemm_group, e::gemm_group, e::gemm_group_need, 99, &k::scan, true>(
-        "gemm_group", "amx_emulated", WEFT_ISA_X86_AVX512_BF16, dtype, 1));
-    add(k::kernel<weft_op_moe, e::moe, e::moe_need, 99, &k::scan, true>(
+    add(k::kernel<weft_op_gemm_group, e::gemm_group, e::gemm_group_need, 99, &k::scan,
+                  k::kWeightsNarrow>("gemm_group", "amx_emulated", WEFT_ISA_X86_AVX512_BF16, dtype,
+                                     1));
+    add(k::kernel<weft_op_moe, e::moe, e::moe_need, 99, &k::scan, k::kWeightsNarrow>(
         "moe", "amx_emulated", WEFT_ISA_X86_AVX512_BF16, dtype, 1));
   }
 #endif

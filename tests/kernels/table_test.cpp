@@ -10,10 +10,10 @@
 namespace kit {
 namespace {
 
-const char* const kOps[] = {"embed",     "norm",      "gemm",      "gemm_group", "glu",         "gate",
-                            "add",       "gather",    "scatter",    "attnres",     "kda_step",
-                            "kda_chunk", "mla_store", "mla_decode", "mla_prefill", "route",
-                            "moe",       "gelu",      "vit_pos",    "vit_attend",  "vit_merge"};
+const char* const kOps[] = {
+    "embed",       "norm",    "gemm",    "gemm_group", "glu",       "gate",       "add",
+    "gather",      "scatter", "attnres", "kda_step",   "kda_chunk", "mla_store",  "mla_decode",
+    "mla_prefill", "route",   "moe",     "gelu",       "vit_pos",   "vit_attend", "vit_merge"};
 
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> out;
@@ -93,7 +93,8 @@ TEST_CASE("table: facts, packing and the descriptor") {
     uint32_t layout = 9;
     uint64_t bytes = 0, scale_bytes = 1;
     const weft_weight from = w.view(), to = copy.view();
-    REQUIRE(table().pack_plan(nullptr, WEFT_ISA_X86_AVX512, &from, &layout, &bytes, &scale_bytes) == WEFT_OK);
+    REQUIRE(table().pack_plan(nullptr, WEFT_ISA_X86_AVX512, &from, &layout, &bytes, &scale_bytes) ==
+            WEFT_OK);
     CHECK(layout == 0);
     CHECK(bytes == w.data.size());
     CHECK(scale_bytes == w.scale.size());
@@ -152,6 +153,9 @@ TEST_CASE(
     refused("w.layout", [](auto& op) { op.w.layout = 2; });
     refused("w.n", [](auto& op) { op.w.n = 0; });
     refused("w.k", [](auto& op) { op.w.k = 0; });
+    const std::string variant = k.variant;
+    if (variant == "avx512_bf16" || variant == "amx" || variant == "amx_emulated")
+      refused("w.dtype", [](auto& op) { op.w.dtype = WEFT_F32; });
     if (k.dtype_w == WEFT_MXFP4) {
       refused("w.k", [](auto& op) { op.w.k = 48; });
       refused("w.scale", [](auto& op) { op.w.scale = nullptr; });
