@@ -74,6 +74,7 @@ typedef struct weft_seq { /* frozen */
   uint32_t drafts;      /* proposed tokens that could be verified in this step */
   uint32_t flags;       /* WEFT_SEQ_* */
   uint32_t preemptions; /* so far */
+  uint32_t reserved;
   uint64_t queued_ns;   /* when it entered the present queue */
   uint32_t held[WEFT_CACHE_GROUPS_MAX];   /* cache units in use, by group */
   uint32_t shared[WEFT_CACHE_GROUPS_MAX]; /* of these, units that others use too */
