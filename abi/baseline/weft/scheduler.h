@@ -97,6 +97,15 @@ typedef struct weft_sched_cost { /* frozen */
   uint64_t ns;
 } weft_sched_cost;
 
+/* What a tenant has received so far. Two tenants are served fairly when served / weight of both grows alike: the policy
+ * turns to the smallest first. The host lists who has sequences in the view or had some lately, and lifts a newcomer to the
+ * smallest served / weight of those who are active, so that nobody saves up a claim while idle. */
+typedef struct weft_sched_tenant { /* frozen */
+  uint32_t id;
+  uint32_t weight;               /* at least 1 */
+  uint64_t served;               /* tokens: prompt rows computed (not those from a cache) and output, each once */
+} weft_sched_tenant;
+
 /* Everything a plan may depend on. */
 typedef struct weft_sched_view {
   uint32_t struct_size;
@@ -108,7 +117,7 @@ typedef struct weft_sched_view {
   uint32_t seq_budget;   /* sequences of the step */
   uint32_t drafts_max;   /* of one sequence */
   uint32_t chunk_grain;  /* prefill pieces that end at multiples of it leave reusable state; at least 1 */
-  uint32_t reserved;
+  uint32_t n_tenants;
   uint32_t run_budget;   /* sequences that may run at once */
   uint32_t reserved2;
   uint64_t seed;         /* for policies that draw lots: part of the view, so that a replay draws the same */
@@ -120,6 +129,7 @@ typedef struct weft_sched_view {
   const weft_seq *run;     /* [n_run] in order of admission; borrow */
   const weft_sched_group *groups; /* [n_groups] as in weft_mem_plan; borrow */
   const weft_sched_cost *costs;   /* [n_costs] by rising rows; borrow */
+  const weft_sched_tenant *tenants; /* [n_tenants] by rising id; may be empty; borrow */
 } weft_sched_view;
 
 /* The part of one sequence in the step. */
