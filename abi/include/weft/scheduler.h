@@ -6,8 +6,11 @@
  *   - every index is in range and named at most once over run and preempt, and over admit and drop;
  *   - a share has 1 row or more, at most seq.rows_max, plus its drafts; a sequence in state LOADING has none, and the
  *     admission of one with restore_ns > 0 has 0 rows;
- *   - the rows of all shares fit token_budget, their number fits seq_budget;
- *   - the running sequences after the step (run, less preempted, plus admitted) are at most run_budget;
+ *   - drafts follow the last known token: context + rows - drafts = known; at most seq.drafts and drafts_max of them;
+ *   - the rows of all shares fit token_budget, the number of those that have rows fits seq_budget;
+ *   - a plan that admits leaves at most run_budget running (run, less preempted, plus admitted);
+ *   - only a sequence whose deadline has passed (deadline_ns < now_ns) or that is sheddable is dropped, and no PINNED one is
+ *     preempted;
  *   - only a sequence whose deadline has passed or that is sheddable is dropped;
  *   - the cache arithmetic below fits what is free after the preemptions.
  * On a violation the host logs it, plans the step itself (first come, first served), and disables the plugin after three.
@@ -16,7 +19,9 @@
  * step, drafts included):
  *   rows  (WEFT_CACHE_ROWS):  needs ceil(c / unit_tokens) units, of which seq.held[g] are there
  *   state (WEFT_CACHE_STATE): needs 1 unit, plus `spare` more when drafts > 0 (snapshots for roll-back)
- * A preempted sequence gives back seq.held[g] minus seq.shared[g] units at once and is waiting in the next view.
+ * An admission without rows ends at its context. A preempted sequence gives back seq.held[g] minus seq.shared[g] units at
+ * once and is waiting in the next view; since those may be the very units that a waiting one counts on, held[g] of
+ * admissions counts as 0 in a plan that preempts.
  * A waiting sequence that the prefix cache can serve has in held[g] only those units that running sequences hold already;
  * the other units of its prefix are counted in free and are taken from there, like new ones.
  *
