@@ -57,6 +57,7 @@ wire::Generate ChatGeneration::build(const Choice& c) {
   *g.mutable_sampling() = to_wire(prepared_.request.sampling, prepared_.model->stop_ids,
                                   prepared_.max_tokens, c.index, fallback_seed_);
   for (const wire::Media& m : prepared_.media) *g.add_media() = m;
+  g.mutable_boundaries()->Add(prepared_.boundaries.begin(), prepared_.boundaries.end());
   g.set_priority(prepared_.request.priority);
   g.set_cache_salt(prepared_.request.cache_salt);
   return g;

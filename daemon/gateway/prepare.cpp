@@ -69,19 +69,19 @@ ApiError invalid(const Error& error) {
   return api::bad_request(is_path ? head : "messages", error.message);
 }
 
-Parsed<std::vector<int32_t>> render(const ServedModel& model, const api::ChatRequest& request,
-                                    std::vector<PreparedImage>* images,
-                                    const text::RenderOptions& options) {
+Parsed<text::K3Prompt> render(const ServedModel& model, const api::ChatRequest& request,
+                              std::vector<PreparedImage>* images,
+                              const text::RenderOptions& options) {
   if (model.format == nullptr)
     return api::unsupported("model", "this model cannot chat: " + model.no_chat_reason);
   auto prepared = prepare_images(request, model.images ? &*model.images : nullptr);
   if (!prepared.ok()) return prepared.error();
   std::vector<text::ImageInfo> infos;
   for (const PreparedImage& image : *prepared) infos.push_back(image.info);
-  auto ids = model.format->prompt_ids(request, infos, options);
-  if (!ids.ok()) return invalid(ids.error());
+  auto prompt = model.format->prompt(request, infos, options);
+  if (!prompt.ok()) return invalid(prompt.error());
   if (images != nullptr) *images = std::move(*prepared);
-  return std::move(*ids);
+  return std::move(*prompt);
 }
 
 Parsed<std::vector<int32_t>> prompt_ids(
@@ -123,7 +123,8 @@ Parsed<PreparedChat> prepare_chat(const PrepareInput& input) {
   std::vector<PreparedImage> images;
   auto prompt = render(*out.model, *request, &images, {});
   if (!prompt.ok()) return prompt.error();
-  out.prompt = std::move(*prompt);
+  out.prompt = std::move(prompt->ids);
+  out.boundaries = std::move(prompt->boundaries);
   auto limit = output_limit(static_cast<int64_t>(out.prompt.size()), request->sampling.max_tokens,
                             target->facts.max_tokens_default, target->facts);
   if (!limit.ok()) return limit.error();
@@ -192,7 +193,7 @@ Parsed<std::string> answer_tokenize(const PrepareInput& input) {
     auto rendered =
         render(model, *chat, nullptr, {.generation_prompt = request->add_generation_prompt});
     if (!rendered.ok()) return rendered.error();
-    ids = std::move(*rendered);
+    ids = std::move(rendered->ids);
   } else {
     model.tokenizer->encode_into(std::get<std::string>(request->input),
                                  target->facts.raw_special_tokens, &ids);

@@ -39,6 +39,7 @@ struct PreparedChat {
   std::shared_ptr<const ServedModel> model;
   api::ChatRequest request;
   std::vector<int32_t> prompt;
+  std::vector<uint32_t> boundaries;  // of the prompt, for the prefix cache
   std::vector<wire::Media> media;
   uint32_t max_tokens = 0;
 };

@@ -93,33 +93,52 @@ Result<K3Format> K3Format::create(const Tokenizer& tokenizer) {
 
 std::vector<int32_t> K3Format::encode(std::span<const Segment> segments) const {
   std::vector<int32_t> ids;
+  encode_into(segments, &ids);
+  return ids;
+}
+
+void K3Format::encode_into(std::span<const Segment> segments, std::vector<int32_t>* ids) const {
   const auto ordinary = [&](std::string_view text) {
     if (text.empty()) return;
     if (text.size() <= 512)
       if (const auto it = constants_.find(text); it != constants_.end()) {
-        ids.insert(ids.end(), it->second.begin(), it->second.end());
+        ids->insert(ids->end(), it->second.begin(), it->second.end());
         return;
       }
-    tokenizer_->encode_into(text, false, &ids);
+    tokenizer_->encode_into(text, false, ids);
   };
   for (const Segment& segment : segments) {
     size_t at = 0;
     SpecialMatcher::Match match;
     while (segment.special && specials_.find(segment.text, at, &match)) {
       ordinary(std::string_view(segment.text).substr(at, match.begin - at));
-      ids.push_back(match.id);
+      ids->push_back(match.id);
       at = match.end;
     }
     ordinary(std::string_view(segment.text).substr(at));
   }
-  return ids;
+}
+
+Result<K3Prompt> K3Format::prompt(const api::ChatRequest& request,
+                                  std::span<const ImageInfo> images,
+                                  const RenderOptions& options) const {
+  size_t head = 0;
+  WEFT_ASSIGN(const std::vector<Segment> segments, render_k3(request, images, options, &head));
+  // Segments never merge, so the ids of the head are the head of the ids.
+  K3Prompt out;
+  encode_into(std::span(segments).first(head), &out.ids);
+  const size_t boundary = out.ids.size();
+  encode_into(std::span(segments).subspan(head), &out.ids);
+  if (boundary > 0 && boundary < out.ids.size())
+    out.boundaries.push_back(static_cast<uint32_t>(boundary));
+  return out;
 }
 
 Result<std::vector<int32_t>> K3Format::prompt_ids(const api::ChatRequest& request,
                                                   std::span<const ImageInfo> images,
                                                   const RenderOptions& options) const {
-  WEFT_ASSIGN(const std::vector<Segment> segments, render_k3(request, images, options));
-  return encode(segments);
+  WEFT_ASSIGN(K3Prompt made, prompt(request, images, options));
+  return std::move(made.ids);
 }
 
 StartState K3Format::start_state(std::span<const int32_t> ids) const {

@@ -57,10 +57,19 @@ struct K3Markers {
 
 // Errors are the client's (kInvalid) and begin with the path of the field. With no `images` at all,
 // image parts become the text marker <|kimi_image_placeholder|>; otherwise there must be one entry
-// per image part.
+// per image part. `head_segments`: how many of them stand before the first user, assistant or tool
+// message; 0 when there are neither tools nor a system message.
 Result<std::vector<Segment>> render_k3(const api::ChatRequest& request,
                                        std::span<const ImageInfo> images,
-                                       const RenderOptions& options = {});
+                                       const RenderOptions& options = {},
+                                       size_t* head_segments = nullptr);
+
+// A prompt, and the lengths at which other requests are likely to leave it: the end of system
+// message and tools. Ascending, between 0 and the prompt's length, neither included.
+struct K3Prompt {
+  std::vector<int32_t> ids;
+  std::vector<uint32_t> boundaries;
+};
 
 // Where the model's own text begins, from the end of the prompt.
 enum class StartState { kThink, kIdle, kResponse };
@@ -72,6 +81,8 @@ class K3Format {
 
   std::vector<int32_t> encode(std::span<const Segment> segments) const;
   // Render and encode in one go.
+  Result<K3Prompt> prompt(const api::ChatRequest& request, std::span<const ImageInfo> images,
+                          const RenderOptions& options = {}) const;
   Result<std::vector<int32_t>> prompt_ids(const api::ChatRequest& request,
                                           std::span<const ImageInfo> images,
                                           const RenderOptions& options = {}) const;
@@ -82,6 +93,8 @@ class K3Format {
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
  private:
+  void encode_into(std::span<const Segment> segments, std::vector<int32_t>* ids) const;
+
   const Tokenizer* tokenizer_ = nullptr;
   K3Markers markers_;
   SpecialMatcher specials_;  // the narrow set that rendering may produce

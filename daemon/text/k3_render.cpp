@@ -87,6 +87,10 @@ class Renderer {
            const RenderOptions& options)
       : request_(request), images_(images), options_(options) {}
 
+  // Segments before the first message of the conversation, when they say more than how long to
+  // think.
+  size_t head_segments() const { return head_; }
+
   Result<std::vector<Segment>> run() {
     const auto& messages = request_.messages;
     const bool partial =
@@ -98,8 +102,13 @@ class Renderer {
     if (request_.thinking)
       w_.system("thinking-effort",
                 std::string(kEffortBody) + api::to_string(request_.effort) + "`.");
+    has_head_ = any_tools_;
+    head_ = w_.out.size();
     const size_t count = messages.size() - (partial ? 1 : 0);
+    bool in_head = true;
     for (size_t i = 0; i < count;) {
+      in_head = in_head && is_system(messages[i]);
+      if (in_head) has_head_ = true;
       if (messages[i].role == Role::kTool) {
         size_t end = i;
         while (end < count && messages[end].role == Role::kTool) ++end;
@@ -109,7 +118,9 @@ class Renderer {
         WEFT_TRY(write_message(i));
         ++i;
       }
+      if (in_head) head_ = w_.out.size();
     }
+    if (!has_head_) head_ = 0;
     write_tool_choice();
     WEFT_TRY(write_response_format());
     if (partial)
@@ -123,6 +134,9 @@ class Renderer {
   }
 
  private:
+  static bool is_system(const Message& message) {
+    return message.role == Role::kSystem || message.role == Role::kDeveloper;
+  }
   static std::string path(size_t index) { return fmt::format("messages[{}]", index); }
 
   void write_tools() {
@@ -187,7 +201,7 @@ class Renderer {
 
   Status write_message(size_t index) {
     const Message& message = request_.messages[index];
-    const bool system = message.role == Role::kSystem || message.role == Role::kDeveloper;
+    const bool system = is_system(message);
     if (system && !message.tools.empty()) {
       any_tools_ = true;
       w_.system("tool-declare", fenced_json(kDynamicToolsIntro, declarations(message.tools)));
@@ -330,6 +344,8 @@ class Renderer {
   Writer w_;
   size_t next_image_ = 0;
   bool any_tools_ = false;
+  bool has_head_ = false;
+  size_t head_ = 0;
   const Message* calls_ = nullptr;  // the last assistant message
   size_t results_since_ = 0;        // tool messages since then
 };
@@ -338,8 +354,11 @@ class Renderer {
 
 Result<std::vector<Segment>> render_k3(const ChatRequest& request,
                                        std::span<const ImageInfo> images,
-                                       const RenderOptions& options) {
-  return Renderer(request, images, options).run();
+                                       const RenderOptions& options, size_t* head_segments) {
+  Renderer renderer(request, images, options);
+  auto segments = renderer.run();
+  if (head_segments != nullptr) *head_segments = renderer.head_segments();
+  return segments;
 }
 
 }  // namespace weft::text

@@ -293,3 +293,64 @@ TEST_CASE("thinking and effort: vectors") {
     if (choice.thinking) CHECK(api::to_string(choice.effort) == test::str(expect, "effort"));
   }
 }
+
+TEST_CASE("the boundary of a prompt: what system and tools say, whatever the conversation is") {
+  const auto tokenizer = test::micro_tokenizer();
+  const K3Format format = format_of(*tokenizer);
+  const auto message = [](api::Role role, const char* text) {
+    api::Message m;
+    m.role = role;
+    m.content.push_back(api::TextPart{text});
+    return m;
+  };
+  const auto prompt = [&](const api::ChatRequest& request) {
+    auto made = format.prompt(request, {});
+    REQUIRE(made.ok());
+    CHECK(made->ids == *format.prompt_ids(request, {}));
+    return std::move(made).value();
+  };
+  const auto tools = parse_json(
+      R"([{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}])");
+  REQUIRE(tools.ok());
+
+  for (const bool with_system : {false, true})
+    for (const bool with_tools : {false, true})
+      for (const bool thinking : {false, true}) {
+        CAPTURE(with_system);
+        CAPTURE(with_tools);
+        CAPTURE(thinking);
+        api::ChatRequest base;
+        base.thinking = thinking;
+        if (with_tools) {
+          base.tools_json = *tools;
+          base.tools = test::tools_of(*tools);
+        }
+        if (with_system) {
+          base.messages.push_back(message(api::Role::kSystem, "You are brief."));
+          base.messages.push_back(message(api::Role::kDeveloper, "And kind."));
+        }
+        api::ChatRequest one = base;
+        one.messages.push_back(message(api::Role::kUser, "Hello!"));
+        api::ChatRequest two = base;
+        two.messages.push_back(message(api::Role::kUser, "And now something else."));
+        two.messages.push_back(message(api::Role::kAssistant, "Why?"));
+        two.messages.push_back(message(api::Role::kSystem, "A late word belongs to the rest."));
+        two.messages.push_back(message(api::Role::kUser, "Because."));
+        const K3Prompt a = prompt(one);
+        const K3Prompt b = prompt(two);
+        CHECK(a.boundaries == b.boundaries);
+        if (!with_system && !with_tools) {
+          CHECK(a.boundaries.empty());  // nothing that is worth keeping
+          continue;
+        }
+        REQUIRE(a.boundaries.size() == 1);
+        const size_t at = a.boundaries[0];
+        REQUIRE(at < std::min(a.ids.size(), b.ids.size()));
+        CHECK(std::equal(a.ids.begin(), a.ids.begin() + static_cast<int64_t>(at), b.ids.begin()));
+        CHECK(a.ids[at] == format.markers().open);
+        CHECK(a.ids[at - 1] == format.markers().end_of_msg);
+        // What differs after it is the conversation; another head has another boundary's ids.
+        CHECK(decode(*tokenizer, std::span(a.ids).subspan(at), false).find("user") !=
+              std::string::npos);
+      }
+}
