@@ -195,9 +195,11 @@ void Admin::handle_requests(http::Responder& responder) {
                     {"endpoint", v.endpoint},
                     {"state", v.state},
                     {"prompt_tokens", v.prompt_tokens},
+                    {"cached_tokens", v.cached_tokens},
                     {"output_tokens", v.output_tokens},
                     {"age_ms", v.age_ms},
                     {"peer", v.peer},
+                    {"tenant", v.tenant},
                     {"stream", v.stream}});
   send(responder, 200, {{"requests", list}});
 }

@@ -103,6 +103,7 @@ struct ChatRequest {
   StreamOptions stream;
   int32_t priority = 0;
   std::string cache_salt;
+  int64_t deadline_ms = 0;  // from arrival to the first token; 0: none
   std::string request_id;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
@@ -121,6 +122,7 @@ struct CompletionRequest {
   StreamOptions stream;
   int32_t priority = 0;
   std::string cache_salt;
+  int64_t deadline_ms = 0;  // from arrival to the first token; 0: none
   std::string request_id;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;

@@ -100,8 +100,8 @@ ApiError internal_error(std::string message) { return make(500, kServerError, st
 ApiError unavailable(std::string message) {
   return make(503, kServerError, std::move(message), "", "unavailable");
 }
-ApiError deadline_exceeded() {
-  return make(504, kServerError, "the request did not finish before its deadline", "", "timeout");
+ApiError deadline_exceeded(std::string message) {
+  return make(504, kServerError, std::move(message), "", "deadline_exceeded");
 }
 
 ApiError from_error(const Error& error) {

@@ -27,7 +27,8 @@ ApiError overloaded();
 ApiError rate_limited();
 ApiError internal_error(std::string message = "the engine failed; retrying may help");
 ApiError unavailable(std::string message);
-ApiError deadline_exceeded();
+// 504. No retry-after: how long to wait is what the client has just decided.
+ApiError deadline_exceeded(std::string message = "the request did not finish before its deadline");
 
 // kInvalid, kNotFound and kUnsupported keep their message; all internal kinds become a general
 // sentence.

@@ -20,6 +20,7 @@ constexpr double kTopPMin = 1e-6;
 constexpr double kBiasMax = 100.0;
 constexpr size_t kSaltMax = 1024;
 constexpr size_t kRequestIdMax = 128;
+constexpr int64_t kDeadlineMaxMs = 24 * 3600 * 1000;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kStopTokensMax = 1024;
 constexpr double kRejectTopP = 0.95;
@@ -179,6 +180,7 @@ Check parse_extras(const JsonValue& body, Request* out) {
   }
   WEFT_API_TRY(read_priority(fields));
   WEFT_API_TRY(read_salt(fields));
+  WEFT_API_TRY(fields.integer("deadline_ms", 1, kDeadlineMaxMs, &out->deadline_ms));
   WEFT_API_TRY(fields.string("request_id", kRequestIdMax, &out->request_id));
   if (!is_printable(out->request_id))
     return bad_request("request_id", "request_id must be printable ASCII without spaces");

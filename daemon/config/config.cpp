@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kDayMs = 24 * 3600 * 1000;
 constexpr uint64_t kTiB = 1ull << 40;
+constexpr size_t kPluginNameMax = 64;
 constexpr const char* kPluginKinds[] = {"model", "kernels", "storage"};
 
 void read_daemon(const toml::table& table, DaemonConfig& c, std::vector<ConfigIssue>& issues) {
@@ -80,20 +81,70 @@ std::string scalar_text(const toml::node& node) {
   return {};
 }
 
+void read_params(TableReader& r, const std::string& where,
+                 std::map<std::string, std::string>& out) {
+  const toml::table* params = r.table("params");
+  if (params == nullptr) return;
+  for (const auto& [key, node] : *params) {
+    if (node.is_table() || node.is_array())
+      r.report(node.source(),
+               fmt::format("[{}.params] {}: expected a single value", where, key.str()));
+    else
+      out[std::string(key.str())] = scalar_text(node);
+  }
+}
+
 void read_plugin(const toml::table& table, const char* kind, PluginConfig& c,
                  std::vector<ConfigIssue>& issues) {
-  TableReader r(table, fmt::format("deployment.plugins.{}", kind), issues);
+  const std::string where = fmt::format("deployment.plugins.{}", kind);
+  TableReader r(table, where, issues);
   r.string("name", c.name);
-  if (const toml::table* params = r.table("params")) {
-    for (const auto& [key, node] : *params) {
-      if (node.is_table() || node.is_array())
-        r.report(node.source(),
-                 fmt::format("[deployment.plugins.{}.params] {}: expected a single value", kind,
-                             key.str()));
-      else
-        c.params[std::string(key.str())] = scalar_text(node);
-    }
-  }
+  read_params(r, where, c.params);
+  r.finish();
+}
+
+void read_cache(const toml::table& table, CacheConfig& c, std::vector<ConfigIssue>& issues) {
+  TableReader r(table, "deployment.cache", issues);
+  r.boolean("prefix_cache", c.prefix_cache);
+  r.size("host_memory", c.host_memory_bytes, 0, 1024 * kTiB);
+  r.absolute_path("disk_dir", c.disk_dir);
+  r.size("disk_size", c.disk_bytes, 0, 1024 * kTiB);
+  r.integer("snapshots", c.snapshots, 0, 1'000'000);
+  const auto at = [&](const char* key) { return r.node(key)->source(); };
+  if (!c.prefix_cache)
+    for (const char* key : {"host_memory", "disk_dir", "disk_size", "snapshots"})
+      if (r.has(key))
+        r.report(at(key), fmt::format("[deployment.cache] {}: needs prefix_cache = true", key));
+  if (c.prefix_cache && !c.disk_dir.empty() && c.disk_bytes == 0)
+    r.report(at("disk_dir"), "[deployment.cache] disk_dir: the size is missing",
+             "add disk_size = \"100GiB\"");
+  if (c.prefix_cache && c.disk_dir.empty() && c.disk_bytes > 0)
+    r.report(at("disk_size"), "[deployment.cache] disk_size: the directory is missing",
+             "add disk_dir = \"/var/cache/weft\"");
+  r.finish();
+}
+
+void read_scheduler(const toml::table& table, SchedulerConfig& c,
+                    std::vector<ConfigIssue>& issues) {
+  TableReader r(table, "deployment.scheduler", issues);
+  r.string("policy", c.policy);
+  r.duration("itl_target", c.itl_target_ms, 0, 60'000);
+  r.integer("prefill_chunk", c.prefill_chunk, 0, 1 << 20);
+  r.absolute_path("trace", c.trace);
+  r.integer("seed", c.seed, 0, INT64_MAX);
+  read_params(r, "deployment.scheduler", c.params);
+  const bool plain = std::all_of(c.policy.begin(), c.policy.end(), [](char ch) {
+    return std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '-';
+  });
+  if (!plain || c.policy.size() > kPluginNameMax)
+    r.report(r.node("policy")->source(),
+             fmt::format("[deployment.scheduler] policy: expected \"continuous\", \"fcfs\", "
+                         "\"builtin\" or the name of a scheduler plugin, got \"{}\"",
+                         c.policy));
+  if (c.policy == "builtin" && !c.params.empty())
+    r.report(r.node("params")->source(),
+             "[deployment.scheduler] params: the built-in policy has none",
+             "they belong to a plugin; name one as policy");
   r.finish();
 }
 
@@ -145,6 +196,9 @@ void read_deployment(const toml::table& table, DeploymentConfig& c,
   r.duration("restart_backoff", c.restart_backoff_ms, 10, kDayMs);
   r.duration("restart_backoff_max", c.restart_backoff_max_ms, 10, kDayMs);
   r.duration("stall_timeout", c.stall_timeout_ms, 100, kDayMs);
+  if (const toml::table* cache = r.table("cache")) read_cache(*cache, c.cache, issues);
+  if (const toml::table* scheduler = r.table("scheduler"))
+    read_scheduler(*scheduler, c.scheduler, issues);
   if (const toml::table* plugins = r.table("plugins")) read_plugins(*plugins, c, issues);
   if (!r.has("name")) r.report_here("[deployment] name is missing", "add name = \"my-model\"");
   if (!r.has("model"))

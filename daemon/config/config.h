@@ -34,7 +34,7 @@ struct HttpConfig {
 };
 
 struct ApiConfig {
-  std::string key_file;                    // one key per line; empty: no key is asked for
+  std::string key_file;                    // see config/key_file.h; empty: no key is asked for
   std::string sampling_policy = "honour";  // honour | ignore | reject
   int64_t max_tokens_default = 131'072;
   bool usage_excludes_opener = true;
@@ -51,6 +51,29 @@ struct PluginConfig {
       params;  // checked against the plugin's key table by the worker
 };
 
+// What is kept of the caches of finished requests, and where.
+struct CacheConfig {
+  bool prefix_cache = true;
+  uint64_t host_memory_bytes = 0;  // second tier; 0: none
+  std::string disk_dir;            // third tier; empty: none
+  uint64_t disk_bytes = 0;
+  int64_t snapshots = 0;  // states kept beyond those of running sequences; 0: chosen by the worker
+};
+
+// Who runs in a step, and how much of it.
+struct SchedulerConfig {
+  std::string policy;         // "", "continuous", "fcfs", "builtin" or a plugin's name
+  int64_t itl_target_ms = 0;  // wished time between tokens; 0: no guard
+  int64_t prefill_chunk = 0;  // most prompt tokens of one sequence in a step; 0: the step's limit
+  std::string trace;          // file that records every view and plan; empty: none
+  int64_t seed = 0;
+  std::map<std::string, std::string> params;  // checked by the worker
+  // Name of the plugin behind `policy`: "" for the worker's choice, "builtin" for none.
+  std::string plugin() const {
+    return policy == "continuous" || policy == "fcfs" ? "scheduler_" + policy : policy;
+  }
+};
+
 struct DeploymentConfig {
   std::string name;
   std::string model;                      // absolute path of a checkpoint directory
@@ -59,14 +82,16 @@ struct DeploymentConfig {
   int64_t max_batch_tokens = 512;
   int64_t max_context = 0;  // 0: the model's
   int64_t max_waiting = 1024;
-  uint64_t memory_bytes = 0;  // caches; 0: chosen by the worker
-  int64_t threads = 0;        // kernel threads; 0: all cores
+  uint64_t memory_bytes = 0;   // caches; 0: chosen by the worker
+  int64_t threads = 0;         // kernel threads; 0: all cores
   bool deterministic = false;  // any split of a sequence gives the same bits; prompts run slower
-  std::string isa_max;        // "", "ref", "avx2", "avx512", "avx512_bf16", "amx"
+  std::string isa_max;         // "", "ref", "avx2", "avx512", "avx512_bf16", "amx"
   int64_t restart_backoff_ms = 500;
   int64_t restart_backoff_max_ms = 30'000;
   int64_t stall_timeout_ms =
       120'000;  // busy without progress for this long: the worker is restarted
+  CacheConfig cache;
+  SchedulerConfig scheduler;
   std::map<std::string, PluginConfig> plugins;  // by kind: model, kernels, storage
 };
 

@@ -27,6 +27,40 @@ std::string describe_exit(const ChildExit& exit) {
   return fmt::format("worker {} exited with status {}", exit.pid, exit.code);
 }
 
+void add_params(const std::map<std::string, std::string>& params, wire::PluginChoice* out) {
+  for (const auto& [name, value] : params) {
+    wire::Parameter& p = *out->add_params();
+    p.set_name(name);
+    p.set_value(value);
+  }
+}
+
+void set_cache(const config::CacheConfig& c, wire::CacheSettings* out) {
+  out->set_prefix_off(!c.prefix_cache);
+  out->set_host_bytes(c.host_memory_bytes);
+  out->set_disk_dir(c.disk_dir);
+  out->set_disk_bytes(c.disk_bytes);
+  out->set_snapshots(static_cast<uint32_t>(c.snapshots));
+}
+
+void set_scheduler(const config::SchedulerConfig& c, wire::Configure* out) {
+  wire::SchedulerSettings& s = *out->mutable_scheduler();
+  s.set_itl_target_us(static_cast<uint64_t>(c.itl_target_ms) * 1000);
+  s.set_prefill_chunk(static_cast<uint32_t>(c.prefill_chunk));
+  s.set_trace_file(c.trace);
+  s.set_seed(static_cast<uint64_t>(c.seed));
+  if (c.policy.empty() && c.params.empty()) return;  // the worker's choice
+  wire::PluginChoice& choice = *out->add_plugins();
+  choice.set_interface("weft.scheduler/1");
+  choice.set_name(c.plugin());
+  add_params(c.params, &choice);
+}
+
+// Grows while the worker does anything for its sequences: also while it only copies their caches.
+uint64_t work_done(const wire::WorkerStats& s) {
+  return s.step() + s.cache().loaded_bytes_total() + s.cache().saved_bytes_total();
+}
+
 }  // namespace
 
 Replica::Replica(Loop& loop, ChildReaper& reaper, ReplicaOptions options, ReplicaEvents events)
@@ -116,6 +150,8 @@ void Replica::on_envelope(const wire::Envelope& e) {
       return on_stats(e.stats());
     case wire::Envelope::kFault:
       return on_fault(e.fault());
+    case wire::Envelope::kAuditReport:
+      return end_audit(e.audit_report().id(), e.audit_report());
     default:
       return;  // a newer worker may say more
   }
@@ -148,12 +184,10 @@ void Replica::configure() {
     wire::PluginChoice& choice = *c.add_plugins();
     choice.set_interface(fmt::format("weft.{}/1", kind));
     choice.set_name(plugin.name);
-    for (const auto& [name, value] : plugin.params) {
-      wire::Parameter& p = *choice.add_params();
-      p.set_name(name);
-      p.set_value(value);
-    }
+    add_params(plugin.params, &choice);
   }
+  set_cache(d.cache, c.mutable_cache());
+  set_scheduler(d.scheduler, &c);
   send(envelope);
 }
 
@@ -188,8 +222,38 @@ void Replica::on_stats(const wire::WorkerStats& stats) {
   // An idle worker is well only when we have given it nothing: a request that it lost must not wait
   // forever.
   const bool idle = stats.running() == 0 && stats.waiting() == 0 && sequences_.empty();
-  if (stats.step() != info_.stats.step() || idle) info_.last_progress_ms = loop_.now_ms();
+  if (work_done(stats) != work_done(info_.stats) || idle) info_.last_progress_ms = loop_.now_ms();
+  const bool stepped = stats.step() != info_.stats.step();
   info_.stats = stats;
+  if (stepped && events_.on_step) events_.on_step(stats.last_batch_tokens());
+}
+
+void Replica::audit(bool drop_cache, AuditDone done) {
+  if (info_.state != ReplicaState::kReady || link_ == nullptr)
+    return done(make_error(ErrorCode::kUnavailable, "model {} is {}{}{}; nothing to audit",
+                           info_.deployment, gateway::to_string(info_.state),
+                           info_.reason.empty() ? "" : ": ", info_.reason));
+  const uint64_t id = next_id_++;
+  wire::Envelope envelope;
+  envelope.mutable_audit()->set_id(id);
+  envelope.mutable_audit()->set_drop_cache(drop_cache);
+  PendingAudit& pending = audits_[id];
+  pending.done = std::move(done);
+  pending.timer = std::make_unique<Timer>(loop_);
+  pending.timer->start(options_.audit_timeout_ms, [this, id] {
+    end_audit(id,
+              make_error(ErrorCode::kTimeout, "the worker of model {} did not answer within {} ms",
+                         info_.deployment, options_.audit_timeout_ms));
+  });
+  send(envelope);
+}
+
+void Replica::end_audit(uint64_t id, Result<wire::AuditReport> result) {
+  const auto found = audits_.find(id);
+  if (found == audits_.end()) return;  // too late
+  const AuditDone done = std::move(found->second.done);
+  audits_.erase(found);
+  done(std::move(result));
 }
 
 void Replica::on_fault(const wire::WorkerFault& fault) {
@@ -261,6 +325,7 @@ void Replica::lose(std::string reason) {
 }
 
 void Replica::fail_sequences(const Error& why) {
+  while (!audits_.empty()) end_audit(audits_.begin()->first, why);
   // One at a time: a listener may forget others, and those must then hear nothing.
   while (!sequences_.empty()) {
     gateway::GenerationListener* listener = sequences_.begin()->second.listener;

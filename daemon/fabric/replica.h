@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -22,11 +23,13 @@ struct ReplicaOptions {
   std::string worker_program;  // absolute path of weft-worker
   std::string plugin_dir;
   bool trust_user_plugins = false;
+  uint64_t audit_timeout_ms = 10'000;
 };
 
 struct ReplicaEvents {
   std::function<void()> on_change;                      // state, progress or reason changed
   std::function<void(double seconds)> on_cancel_freed;  // cancel sent -> blocks free
+  std::function<void(uint64_t batch_tokens)> on_step;   // statistics of a later step came
 };
 
 class Replica : public gateway::Backend {
@@ -47,6 +50,13 @@ class Replica : public gateway::Backend {
   void cancel(uint64_t id, std::string_view reason) override;
   void forget(uint64_t id, std::string_view reason) override;
 
+  using AuditDone = std::function<void(Result<wire::AuditReport>)>;
+  // Has the worker check its books; `done` runs once: with its report, or kUnavailable when there
+  // is no ready worker or it was lost, or kTimeout. May run inside the call.
+  void audit(bool drop_cache, AuditDone done);
+
+  // True when there is nothing to do or the worker does something: takes steps, or copies the
+  // caches of sequences in or out.
   bool making_progress() const override;
   const config::DeploymentConfig& deployment() const { return options_.deployment; }
   size_t in_flight() const { return sequences_.size(); }
@@ -58,6 +68,11 @@ class Replica : public gateway::Backend {
     uint64_t cancelled_at_ms = 0;
   };
 
+  struct PendingAudit {
+    AuditDone done;
+    std::unique_ptr<Timer> timer;
+  };
+
   void spawn();
   void on_bytes(std::string_view bytes);
   void on_envelope(const wire::Envelope& envelope);
@@ -67,6 +82,7 @@ class Replica : public gateway::Backend {
   void on_stats(const wire::WorkerStats& stats);
   void on_fault(const wire::WorkerFault& fault);
   void on_exit(const ChildExit& exit);
+  void end_audit(uint64_t id, Result<wire::AuditReport> result);
   void send(const wire::Envelope& envelope);
   void configure();
   // Takes what the worker wrote before it died: its last tokens, and why it had to go.
@@ -87,6 +103,7 @@ class Replica : public gateway::Backend {
   std::unique_ptr<Stream> link_;
   wire::FrameDecoder decoder_;
   std::unordered_map<uint64_t, Sequence> sequences_;
+  std::map<uint64_t, PendingAudit> audits_;
   uint64_t next_id_ = 1;  // never reused, also not by the next worker
   pid_t pid_ = -1;
   bool permanent_fault_ = false;

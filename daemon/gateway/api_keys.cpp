@@ -1,17 +1,10 @@
 #include "gateway/api_keys.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-
 namespace weft::gateway {
 namespace {
 
-constexpr std::string_view kOpenPaths[] = {"/health", "/live", "/ready", "/ping", "/metrics", "/version"};
+constexpr std::string_view kOpenPaths[] = {"/health", "/live",    "/ready",
+                                           "/ping",   "/metrics", "/version"};
 constexpr std::string_view kBearer = "bearer ";
 
 // Looks at every byte whatever it finds.
@@ -28,47 +21,38 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view origin) {
   ApiKeys out;
-  size_t line_number = 0;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    std::string_view line = text.substr(start, end - start);
-    start = end + 1;
-    ++line_number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || line.starts_with('#')) continue;
-    const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-    if (line.size() < kKeyBytesMin || line.size() > kKeyBytesMax || !printable)
-      return make_error(ErrorCode::kInvalid, "{}:{}: expected a key of {} to {} printable characters without blanks", origin,
-                        line_number, kKeyBytesMin, kKeyBytesMax);
-    if (out.keys_.size() == kKeysMax) return make_error(ErrorCode::kInvalid, "{}: more than {} keys", origin, kKeysMax);
-    out.keys_.emplace_back(line);
-  }
-  if (out.keys_.empty())
-    return make_error(ErrorCode::kInvalid, "{}: no key in it; an empty key file would let nobody in or everybody", origin);
+  WEFT_ASSIGN(out.keys_, config::parse_key_file(text, origin));
   return out;
 }
 
 Result<ApiKeys> ApiKeys::load(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return make_error(ErrorCode::kInvalid, "cannot read the API key file {}: {}", path, std::strerror(errno));
-  return parse(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()), path);
+  ApiKeys out;
+  WEFT_ASSIGN(out.keys_, config::load_key_file(path));
+  return out;
 }
 
-bool ApiKeys::accepts(std::string_view key) const {
-  bool found = false;
-  for (const std::string& known : keys_) found |= equal_in_constant_time(known, key);
+const config::KeyEntry* ApiKeys::find(std::string_view key) const {
+  const config::KeyEntry* found = nullptr;
+  for (const config::KeyEntry& known : keys_)
+    if (equal_in_constant_time(known.key, key)) found = &known;
   return found;
 }
 
-bool ApiKeys::allows(const http::Request& request) const {
-  if (!configured()) return true;
+std::optional<Tenant> ApiKeys::tenant_of(const http::Request& request) const {
+  if (!configured()) return Tenant{};
   for (std::string_view open : kOpenPaths)
-    if (request.path == open) return true;
-  if (const std::string* key = request.headers.get("x-api-key")) return accepts(*key);
-  const std::string* header = request.headers.get("authorization");
-  if (header == nullptr || header->size() <= kBearer.size()) return false;
-  if (!http::equals_ignoring_case(std::string_view(*header).substr(0, kBearer.size()), kBearer)) return false;
-  return accepts(std::string_view(*header).substr(kBearer.size()));
+    if (request.path == open) return Tenant{};
+  const config::KeyEntry* entry = nullptr;
+  if (const std::string* key = request.headers.get("x-api-key")) {
+    entry = find(*key);
+  } else if (const std::string* header = request.headers.get("authorization");
+             header != nullptr && header->size() > kBearer.size() &&
+             http::equals_ignoring_case(std::string_view(*header).substr(0, kBearer.size()),
+                                        kBearer)) {
+    entry = find(std::string_view(*header).substr(kBearer.size()));
+  }
+  if (entry == nullptr) return std::nullopt;
+  return Tenant{entry->tenant, entry->weight};
 }
 
 }  // namespace weft::gateway

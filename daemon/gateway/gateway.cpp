@@ -39,6 +39,15 @@ std::string request_id_of(const http::Request& request) {
   return "req-" + random_hex();
 }
 
+// The fields of a request body that concern its whole life. A header wins over the body.
+template <class ApiRequest>
+void take_request_fields(const ApiRequest& body, const http::Request& request,
+                         GenerationContext* out) {
+  out->deadline_ms = body.deadline_ms;
+  if (!body.request_id.empty() && request.headers.get("x-request-id") == nullptr)
+    out->request_id = body.request_id;
+}
+
 int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -113,6 +122,8 @@ GenerationContext Gateway::context_for(const http::Request& request,
   c.request_id = request_id_of(request);
   c.endpoint = endpoint;
   c.peer = request.peer.address;
+  c.tenant = request.tenant;
+  c.tenant_weight = request.tenant_weight;
   c.created = unix_time();
   c.arrived_ms = loop_.now_ms();
   c.keepalive_ms = static_cast<uint64_t>(config_.http.keepalive_comment_ms);
@@ -288,7 +299,15 @@ void Gateway::handle_health(http::Responder responder, bool with_drain) {
 }
 
 std::string Gateway::render_metrics() {
-  for (const auto& model : models_) metrics_.update(model->names.front(), model->backend->info());
+  for (const auto& model : models_) {
+    const ReplicaInfo& info = model->backend->info();
+    metrics_.update(model->names.front(), info);
+    const auto& all = config_.deployments;
+    const auto d = std::find_if(all.begin(), all.end(),
+                                [&](const auto& c) { return c.name == model->deployment; });
+    if (d != all.end() && info.ready.groups_size() > 0)
+      metrics_.cache_config(model->names.front(), info, *d);
+  }
   metrics_.set_loop_lag(static_cast<double>(loop_.health().last_lag_ms) / 1000.0);
   metrics_.set_inflight(static_cast<double>(generations_.size()));
   return metrics_.render();
@@ -303,6 +322,7 @@ void Gateway::add_routes(http::Router& router) {
                           uint64_t arrived) {
                      auto context = context_for(req, prepared.model, "chat", "chatcmpl-");
                      context.arrived_ms = arrived;
+                     take_request_fields(prepared.request, req, &context);
                      adopt(std::make_unique<ChatGeneration>(std::move(context), std::move(res),
                                                             std::move(prepared),
                                                             config_.api.promote_orphan_response));
@@ -315,6 +335,7 @@ void Gateway::add_routes(http::Router& router) {
                uint64_t arrived) {
           auto context = context_for(req, prepared.model, "completions", "cmpl-");
           context.arrived_ms = arrived;
+          take_request_fields(prepared.request, req, &context);
           adopt(std::make_unique<CompletionGeneration>(std::move(context), std::move(res),
                                                        std::move(prepared)));
         });

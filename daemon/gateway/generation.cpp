@@ -1,5 +1,7 @@
 #include "gateway/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -14,6 +16,7 @@ namespace {
 api::ApiError to_api_error(const wire::SequenceTokens& update) {
   if (update.error_code() == "invalid") return api::bad_request("", update.error());
   if (update.error_code() == "unavailable") return api::unavailable(update.error());
+  if (update.error_code() == "deadline") return api::deadline_exceeded(update.error());
   if (update.error_code() == "unsupported") return api::unsupported("", update.error());
   log_error("sequence {} failed: {}", update.id(), update.error());
   return api::internal_error();
@@ -67,8 +70,19 @@ void Generation::add_choice(const std::vector<int32_t>& prompt) {
 
 void Generation::start() {
   if (streaming_) keepalive_timer_.repeat(context_.keepalive_ms, [this] { keep_alive(); });
+  admissions_.resize(choices_.size() / static_cast<size_t>(samples_per_prompt()));
+  const auto waited_ms = static_cast<int64_t>(context_.loop->now_ms() - context_.arrived_ms);
+  if (context_.deadline_ms > 0 && waited_ms >= context_.deadline_ms)
+    return fail(api::deadline_exceeded(fmt::format(
+        "the deadline of {} ms passed before the request could be queued", context_.deadline_ms)));
   for (auto& c : choices_) {
-    auto id = context_.model->backend->submit(build(*c), c.get());
+    wire::Generate generate = build(*c);
+    c->max_tokens = generate.sampling().max_tokens();
+    generate.set_tenant(context_.tenant);
+    generate.set_tenant_weight(context_.tenant_weight);
+    if (context_.deadline_ms > 0)
+      generate.set_deadline_ms(static_cast<uint64_t>(context_.deadline_ms - waited_ms));
+    auto id = context_.model->backend->submit(std::move(generate), c.get());
     if (!id.ok()) {
       const Error& e = id.error();
       return fail(e.code == ErrorCode::kUnavailable ? api::unavailable(e.message)
@@ -89,20 +103,28 @@ void Generation::on_tokens(Choice& c, const wire::SequenceTokens& update) {
   pump();
 }
 
+ModelMetrics& Generation::model_metrics() const {
+  return context_.metrics->model(context_.model->names.front());
+}
+
+void Generation::note_admission(const Choice& c, const wire::SequenceTokens& update) {
+  admitted_ = true;
+  Admission& a = admissions_[prompt_index(c)];
+  if (a.seen) return;  // another sample of the prompt
+  a.seen = true;
+  const auto prompt = static_cast<int64_t>(c.prompt.size());
+  a.cached = std::min<int64_t>(update.cached_tokens(), prompt);
+  const int64_t host = std::min<int64_t>(update.cached_host_tokens(), a.cached);
+  ModelMetrics& m = model_metrics();
+  m.admitted({prompt, a.cached - host, host});
+  m.params_max_tokens->Observe(static_cast<double>(c.max_tokens));
+}
+
 void Generation::note_timing(Choice& c, const wire::SequenceTokens& update) {
-  ModelMetrics& m = context_.metrics->model(context_.model->names.front());
-  const uint64_t now = context_.loop->now_ms();
-  if (update.admitted() && !admitted_) {
-    admitted_ = true;
-    int64_t prompt = 0;
-    for (const auto& choice : choices_)
-      if (choice->index % samples_per_prompt() == 0)
-        prompt += static_cast<int64_t>(choice->prompt.size());
-    m.prompt_tokens->Increment(static_cast<double>(prompt));
-    m.prompt_length->Observe(static_cast<double>(prompt));
-  }
-  if (update.cached_tokens() > 0) c.cached = update.cached_tokens();
+  if (update.admitted()) note_admission(c, update);
   if (update.tokens_size() > 0) {
+    ModelMetrics& m = model_metrics();
+    const uint64_t now = context_.loop->now_ms();
     m.generation_tokens->Increment(update.tokens_size());
     if (first_token_ms_ == 0) {
       first_token_ms_ = now;
@@ -112,11 +134,18 @@ void Generation::note_timing(Choice& c, const wire::SequenceTokens& update) {
     c.last_token_ms = now;
     c.received += update.tokens_size();
   }
-  if (update.finish() != wire::FINISH_NONE && update.finish() != wire::FINISH_CANCELLED) {
-    m.queue->Observe(static_cast<double>(update.queue_us()) / 1e6);
-    m.prefill->Observe(static_cast<double>(update.prefill_us()) / 1e6);
-    m.decode->Observe(static_cast<double>(update.decode_us()) / 1e6);
-  }
+  if (update.finish() != wire::FINISH_NONE) note_end(c, update);
+}
+
+void Generation::note_end(const Choice& c, const wire::SequenceTokens& update) {
+  ModelMetrics& m = model_metrics();
+  const auto prefill = static_cast<double>(update.prefill_us()) / 1e6;
+  const auto decode = static_cast<double>(update.decode_us()) / 1e6;
+  m.queue->Observe(static_cast<double>(update.queue_us()) / 1e6);
+  m.prefill->Observe(prefill);
+  m.decode->Observe(decode);
+  m.inference->Observe(prefill + decode);
+  if (c.received > 1) m.time_per_token->Observe(decode / static_cast<double>(c.received - 1));
 }
 
 void Generation::pump() {
@@ -196,6 +225,10 @@ bool Generation::flush(std::string* out) {
 void Generation::complete(std::string* out) {
   ModelMetrics& m = context_.metrics->model(context_.model->names.front());
   m.e2e->Observe(seconds(context_.arrived_ms, context_.loop->now_ms()));
+  std::vector<int64_t> longest(admissions_.size());
+  for (const auto& c : choices_)
+    longest[prompt_index(*c)] = std::max(longest[prompt_index(*c)], c->consumed);
+  for (const int64_t n : longest) m.longest_generation->Observe(static_cast<double>(n));
   for (int32_t i = 0; i < choice_count(); ++i) {
     const api::FinishReason reason = finish_reason(i);
     (reason == api::FinishReason::kLength      ? m.success_length
@@ -271,11 +304,13 @@ void Generation::keep_alive() {
 
 void Generation::done() {
   keepalive_timer_.stop();
-  log_info("{} {} {} {}: {} prompt, {} output tokens, first after {} ms, {} ms in all", context_.id,
-           context_.endpoint, context_.model->names.front(), context_.peer, usage().prompt_tokens,
-           usage().completion_tokens,
-           first_token_ms_ == 0 ? 0 : first_token_ms_ - context_.arrived_ms,
-           context_.loop->now_ms() - context_.arrived_ms);
+  const api::Usage u = usage();
+  log_info(
+      "{} {} {} {} {}: {} prompt ({} cached), {} output tokens, first after {} ms, {} ms in all",
+      context_.id, context_.request_id, context_.endpoint, context_.model->names.front(),
+      context_.peer, u.prompt_tokens, u.cached_tokens, u.completion_tokens,
+      first_token_ms_ == 0 ? 0 : first_token_ms_ - context_.arrived_ms,
+      context_.loop->now_ms() - context_.arrived_ms);
   if (context_.on_done) context_.on_done(context_.id);
 }
 
@@ -283,7 +318,7 @@ api::Usage Generation::usage_of(const Choice& c) const {
   api::Usage u;
   u.prompt_tokens = static_cast<int64_t>(c.prompt.size());
   u.completion_tokens = c.consumed;
-  u.cached_tokens = c.cached;
+  u.cached_tokens = admissions_.empty() ? 0 : admissions_[prompt_index(c)].cached;
   u.reasoning_tokens = reasoning_tokens(c.index);
   return u;
 }
@@ -303,9 +338,11 @@ api::Usage Generation::usage() const {
 }
 
 GenerationView Generation::view() const {
-  GenerationView v{context_.id, context_.model->names.front(), context_.endpoint, context_.peer};
+  GenerationView v{context_.id, context_.model->names.front(), context_.endpoint, context_.peer,
+                   context_.tenant};
   const api::Usage u = usage();
   v.prompt_tokens = u.prompt_tokens;
+  v.cached_tokens = u.cached_tokens;
   for (const auto& c : choices_) v.output_tokens += c->received;
   v.age_ms = context_.loop->now_ms() - context_.arrived_ms;
   v.stream = streaming_;

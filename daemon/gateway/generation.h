@@ -33,6 +33,9 @@ struct GenerationContext {
   std::string request_id;  // x-request-id
   std::string endpoint;
   std::string peer;
+  std::string tenant;  // empty: nobody in particular
+  uint32_t tenant_weight = 1;
+  int64_t deadline_ms = 0;  // from arrival to the first token; 0: none
   int64_t created = 0;      // Unix time
   uint64_t arrived_ms = 0;  // loop clock
   uint64_t keepalive_ms = 15'000;
@@ -41,9 +44,10 @@ struct GenerationContext {
 
 // For `weftctl requests`.
 struct GenerationView {
-  std::string id, model, endpoint, peer;
+  std::string id, model, endpoint, peer, tenant;
   const char* state = "queued";
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
   uint64_t age_ms = 0;
   bool stream = false;
@@ -69,7 +73,7 @@ class Generation {
     std::deque<wire::SequenceTokens> pending;  // arrived, not yet turned into bytes
     int64_t received = 0;                      // tokens that arrived
     int64_t consumed = 0;                      // tokens turned into bytes
-    int64_t cached = 0;
+    uint32_t max_tokens = 0;
     bool finished = false;  // its finish has been written
     uint64_t last_token_ms = 0;
   };
@@ -93,7 +97,9 @@ class Generation {
   Choice& choice(int32_t i) { return *choices_[static_cast<size_t>(i)]; }
   const GenerationContext& context() const { return context_; }
   api::Usage usage_of(const Choice& c) const;
-  api::Usage usage() const;  // all choices; a prompt shared by n choices counts once
+  // All choices. A prompt shared by n choices counts once, with the cached tokens of the first of
+  // them that was admitted.
+  api::Usage usage() const;
 
   // The protocol. `out` collects bytes of the stream; non-streaming protocols keep what they need
   // and ignore it.
@@ -116,7 +122,10 @@ class Generation {
  private:
   friend class Choice;
   void on_tokens(Choice& c, const wire::SequenceTokens& update);
+  void note_admission(const Choice& c, const wire::SequenceTokens& update);
   void note_timing(Choice& c, const wire::SequenceTokens& update);
+  void note_end(const Choice& c, const wire::SequenceTokens& update);
+  ModelMetrics& model_metrics() const;
   void pump();
   void consume(Choice& c, const wire::SequenceTokens& update, std::string* out);
   bool consume_piece(Choice& c, const wire::SequenceTokens& update, std::string* out);
@@ -129,6 +138,15 @@ class Generation {
   void keep_alive();
   void cancel_choices(const char* origin);
   void done();
+
+  // What the worker said when it took a prompt in: the one record behind usage and metrics.
+  struct Admission {
+    bool seen = false;
+    int64_t cached = 0;
+  };
+  size_t prompt_index(const Choice& c) const {
+    return static_cast<size_t>(c.index / samples_per_prompt());
+  }
 
   GenerationContext context_;
   http::Responder responder_;
@@ -143,6 +161,7 @@ class Generation {
   uint64_t first_token_ms_ = 0;
   uint64_t last_write_ms_ = 0;
   std::vector<std::unique_ptr<Choice>> choices_;
+  std::vector<Admission> admissions_;  // by prompt
   Timer keepalive_timer_;
 };
 

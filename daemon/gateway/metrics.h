@@ -13,19 +13,45 @@
 #include <memory>
 #include <string>
 
+namespace weft::config {
+struct DeploymentConfig;
+}
+
 namespace weft::gateway {
 
 struct ReplicaInfo;
 
+// Where the tokens of one admitted prompt come from: local + host + computed = prompt.
+struct PromptTokens {
+  int64_t prompt = 0;
+  int64_t local = 0;  // from the prefix cache
+  int64_t host = 0;   // from its second or third tier
+  int64_t computed() const { return prompt - local - host; }
+};
+
 // One model's series. Pointers belong to the registry and live as long as it.
 struct ModelMetrics {
-  prometheus::Gauge *running, *waiting, *kv_usage, *ready;
+  prometheus::Gauge *running, *waiting, *waiting_capacity, *waiting_swapped, *kv_usage, *ready;
   prometheus::Counter *prompt_tokens, *generation_tokens, *preemptions, *worker_restarts;
+  prometheus::Counter *cache_queries, *cache_hits, *host_queries, *host_hits, *from_compute,
+      *from_cache, *from_host, *prompt_cached, *recomputed;
   prometheus::Counter *success_stop, *success_length, *success_tool_calls, *success_abort,
       *success_error;
-  prometheus::Histogram *ttft, *itl, *e2e, *queue, *prefill, *decode, *prompt_length,
-      *generation_length;
+  prometheus::Histogram *ttft, *itl, *e2e, *queue, *prefill, *decode, *inference, *time_per_token,
+      *prompt_length, *computed_length, *generation_length, *longest_generation, *params_max_tokens,
+      *iteration_tokens;
   prometheus::Counter* streams_unterminated;
+
+  // Counts a prompt. The only place that counts prompt tokens.
+  void admitted(const PromptTokens& tokens) const;
+};
+
+// Series that mirror what a worker says of its cache and its scheduler.
+struct WorkerMetrics {
+  prometheus::Gauge *snapshots, *host_used, *host_free, *disk_used, *swapped, *loading, *stalled,
+      *last_plan_seconds;
+  prometheus::Counter *snapshots_made, *snapshots_evicted, *saved_bytes, *loaded_bytes,
+      *copy_failures, *plans, *refused_plans, *dropped, *swaps;
 };
 
 class Metrics {
@@ -33,9 +59,14 @@ class Metrics {
   Metrics();
 
   ModelMetrics& model(const std::string& name);
-  // Copies the worker's own numbers into the gauges. Counters of the worker restart with it; totals
-  // here do not.
+  // Copies the worker's own numbers. Its counters begin again when it is restarted; totals here do
+  // not: only growth is added.
   void update(const std::string& name, const ReplicaInfo& info);
+  // One step of a worker, as its statistics tell. They come less often than steps: a sample.
+  void step(const std::string& name, uint64_t batch_tokens);
+
+  void cache_config(const std::string& name, const ReplicaInfo& info,
+                    const config::DeploymentConfig& deployment);
 
   void http_request(int status);
   void disconnect();
@@ -51,9 +82,15 @@ class Metrics {
   struct Families;
   prometheus::Registry registry_;
   std::shared_ptr<Families> families_;
+  WorkerMetrics& worker(const std::string& name);
+  void update_blocks(const std::string& name, const ReplicaInfo& info, bool ready);
+  void update_worker(const std::string& name, const ReplicaInfo& info, bool ready);
+  void grow(prometheus::Counter* counter, uint64_t value);
+
   std::map<std::string, ModelMetrics> models_;
-  std::map<std::string, uint64_t> preemptions_seen_;
-  std::map<std::string, uint64_t> restarts_seen_;
+  std::map<std::string, WorkerMetrics> workers_;
+  std::map<std::string, prometheus::Gauge*> cache_config_;
+  std::map<const prometheus::Counter*, uint64_t> seen_;  // what the running worker had counted
 };
 
 }  // namespace weft::gateway

@@ -81,6 +81,9 @@ Status Daemon::make_models() {
     events.on_cancel_freed = [this](double s) {
       if (gateway_) gateway_->metrics().cancel_to_free(s);
     };
+    events.on_step = [this, name = (*model)->names.front()](uint64_t batch_tokens) {
+      if (gateway_) gateway_->metrics().step(name, batch_tokens);
+    };
     replicas_.push_back(std::make_unique<fabric::Replica>(
         *loop_, *reaper_,
         fabric::ReplicaOptions{d, worker, config_.daemon.plugin_dir,
@@ -129,8 +132,11 @@ Status Daemon::open_sockets() {
   }
   public_server_ = std::make_unique<http::Server>(
       *loop_, limits(), [this](http::Request request, http::Responder responder) {
-        if (api_keys_.allows(request))
+        if (auto tenant = api_keys_.tenant_of(request)) {
+          request.tenant = std::move(tenant->name);
+          request.tenant_weight = tenant->weight;
           return public_router_.handle(std::move(request), std::move(responder));
+        }
         gateway_->metrics().http_request(401);
         const api::ApiError error = api::unauthorized();
         responder.send(error.status,

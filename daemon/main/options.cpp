@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/paths.h"
+#include "config/key_file.h"
 #include "config/units.h"
 
 namespace weft {
@@ -23,7 +24,7 @@ struct Flags {
   std::vector<std::string> listen;
   int64_t threads = -1, max_sequences = -1, max_context = -1, max_batch_tokens = -1;
   std::string memory;
-  bool trust_user_plugins = false, check = false, deterministic = false;
+  bool trust_user_plugins = false, check = false, deterministic = false, no_prefix_cache = false;
 };
 
 OptionsOutcome refuse(int code, std::string text) {
@@ -74,6 +75,7 @@ std::string apply_flags(const Flags& f, Options& o) {
     if (f.max_batch_tokens > 0) d.max_batch_tokens = f.max_batch_tokens;
     d.isa_max = f.isa_max;
     d.deterministic = f.deterministic;
+    d.cache.prefix_cache = !f.no_prefix_cache;
     if (!f.memory.empty()) {
       const auto bytes = config::parse_size(f.memory);
       if (!bytes) return fmt::format("--memory {}: expected a size such as 8GiB", f.memory);
@@ -130,6 +132,8 @@ void declare(CLI::App& app, Flags& f) {
   app.add_flag("--deterministic", f.deterministic,
                "The same bits however prompts are cut into steps; prompts run slower")
       ->needs(model);
+  app.add_flag("--no-prefix-cache", f.no_prefix_cache, "Compute every prompt from its beginning")
+      ->needs(model);
   app.add_option("--plugin-dir", f.plugin_dir,
                  "Plugin directory (default: ../lib/weft/plugins beside the program)");
   app.add_option("--api-key-file", f.api_key_file, "Ask clients for one of the keys in this file");
@@ -176,6 +180,9 @@ OptionsOutcome parse_options(int argc, const char* const* argv) {
   }
   if (const std::string problem = apply_flags(f, o); !problem.empty())
     return refuse(kExitUsage, "weftd: " + problem + "\n");
+  if (f.check && !o.config.api.key_file.empty())
+    if (const auto keys = config::load_key_file(o.config.api.key_file); !keys.ok())
+      return refuse(kExitConfig, "weftd: " + keys.error().message + "\n");
   if (f.check)
     return refuse(kExitOk, fmt::format("{}: ok\n", f.config.empty() ? "command line" : f.config));
   out.run = true;

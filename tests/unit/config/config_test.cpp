@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "config/key_file.h"
 #include "config/units.h"
 
 using namespace weft::config;
@@ -146,4 +147,87 @@ TEST_CASE("units") {
 TEST_CASE("direct use names the deployment after the directory") {
   CHECK(direct_deployment("/a/b/micro-k3/").name == "micro-k3");
   CHECK(direct_deployment("/a/b/micro-k3").served_names == std::vector<std::string>{"micro-k3"});
+}
+
+TEST_CASE("cache and scheduler of a deployment") {
+  const std::string head = "[[deployment]]\nname = \"a\"\nmodel = \"/m\"\n";
+  const auto plain = parse_config(head);
+  REQUIRE(plain.ok());
+  CHECK(plain.config.deployments[0].cache.prefix_cache);
+  CHECK(plain.config.deployments[0].scheduler.plugin().empty());
+  const auto p = parse_config(head + R"(
+[deployment.cache]
+host_memory = "4GiB"
+disk_dir = "/var/cache/weft"
+disk_size = "1TiB"
+snapshots = 12
+[deployment.scheduler]
+policy = "continuous"
+itl_target = "40ms"
+prefill_chunk = 256
+trace = "/tmp/plans"
+seed = 7
+params = { quantum = 64 }
+)");
+  for (const auto& issue : p.issues) MESSAGE(issue.to_string("weft.toml"));
+  REQUIRE(p.ok());
+  const DeploymentConfig& d = p.config.deployments[0];
+  CHECK(d.cache.host_memory_bytes == 4ull << 30);
+  CHECK(d.cache.disk_dir == "/var/cache/weft");
+  CHECK(d.cache.disk_bytes == 1ull << 40);
+  CHECK(d.cache.snapshots == 12);
+  CHECK(d.scheduler.plugin() == "scheduler_continuous");
+  CHECK(d.scheduler.itl_target_ms == 40);
+  CHECK(d.scheduler.prefill_chunk == 256);
+  CHECK(d.scheduler.trace == "/tmp/plans");
+  CHECK(d.scheduler.seed == 7);
+  CHECK(d.scheduler.params.at("quantum") == "64");
+  SchedulerConfig other;
+  other.policy = "builtin";
+  CHECK(other.plugin() == "builtin");
+  other.policy = "my_policy";
+  CHECK(other.plugin() == "my_policy");
+
+  const auto says = [&](const std::string& text, std::string_view part) {
+    CAPTURE(text);
+    CHECK(only_issue(head + text).find(part) != std::string::npos);
+  };
+  says("[deployment.cache]\nprefix_cach = true\n", "did you mean \"prefix_cache\"?");
+  says("[deployment.cache]\nprefix_cache = false\nhost_memory = \"1GiB\"\n",
+       "host_memory: needs prefix_cache = true");
+  says("[deployment.cache]\ndisk_dir = \"/d\"\n", "disk_dir: the size is missing");
+  says("[deployment.cache]\ndisk_size = \"1GiB\"\n", "disk_size: the directory is missing");
+  says("[deployment.cache]\nsnapshots = -1\n", "expected 0 to 1000000, got -1");
+  says("[deployment.scheduler]\npolicy = \"../x\"\n", "or the name of a scheduler plugin");
+  says("[deployment.scheduler]\npolicy = \"builtin\"\nparams = { a = 1 }\n",
+       "the built-in policy has none");
+  says("[deployment.scheduler]\nitl_target = 40\n", "expected a duration such as");
+  says("[deployment.scheduler]\ntrace = \"plans\"\n", "expected an absolute path");
+}
+
+TEST_CASE("a key file: what a line may say") {
+  const auto refused = [](std::string_view text, std::string_view part) {
+    CAPTURE(text);
+    const auto keys = parse_key_file(text, "keys");
+    REQUIRE_FALSE(keys.ok());
+    CHECK(keys.error().message.find(part) != std::string::npos);
+    CHECK(keys.error().message.find("sk-secret") == std::string::npos);
+  };
+  refused("sk-secret-1 a b c\n", "keys:1: expected \"KEY [TENANT [WEIGHT]]\", got 4 words");
+  refused("\nsk-secret-1 te/am\n", "keys:2: expected a tenant name");
+  refused("sk-secret-1 " + std::string(65, 'a'), "keys:1: expected a tenant name");
+  for (const char* weight : {"0", "1001", "-1", "1.5", "x", "99999999999"})
+    refused(std::string("sk-secret-1 acme ") + weight, "keys:1: expected a weight of 1 to 1000");
+  refused("sk-secret-1 acme 2\nsk-secret-2 acme 3\n",
+          "keys:2: tenant acme has the weight 3 here and 2 in line 1");
+  refused("sk-secret-1 acme\nsk-secret-1 other\n", "keys:2: the key of line 1 again");
+  refused("short\n", "keys:1: expected a key of 8 to 512");
+  refused("", "no key in it");
+  refused(std::string(kKeyFileBytesMax + 1, '#'), "is it a key file?");
+  const auto twice =
+      parse_key_file("sk-secret-1 acme\n  # note\nsk-secret-1\nsk-secret-1 acme 2", "k");
+  REQUIRE(twice.ok());
+  CHECK(twice->size() == 1);
+  CHECK(twice->front().weight == 2);
+  CHECK_FALSE(load_key_file("/nonexistent/keys").ok());
 }

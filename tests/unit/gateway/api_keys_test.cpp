@@ -37,13 +37,32 @@ TEST_CASE("bad key files name the line") {
 TEST_CASE("bearer or x-api-key on the API, nothing on health and metrics") {
   auto keys = ApiKeys::parse("sk-first-key\n", "keys");
   REQUIRE(keys.ok());
-  CHECK(keys->allows(request("/v1/models", "Authorization", "Bearer sk-first-key")));
-  CHECK(keys->allows(request("/v1/models", "authorization", "bearer sk-first-key")));
-  CHECK(keys->allows(request("/v1/models", "X-Api-Key", "sk-first-key")));
-  CHECK(!keys->allows(request("/v1/models")));
-  CHECK(!keys->allows(request("/v1/models", "Authorization", "Basic sk-first-key")));
-  CHECK(!keys->allows(request("/v1/models", "Authorization", "Bearer wrong")));
-  CHECK(keys->allows(request("/health")));
-  CHECK(keys->allows(request("/metrics")));
-  CHECK(ApiKeys().allows(request("/v1/models")));
+  CHECK(keys->tenant_of(request("/v1/models", "Authorization", "Bearer sk-first-key")));
+  CHECK(keys->tenant_of(request("/v1/models", "authorization", "bearer sk-first-key")));
+  CHECK(keys->tenant_of(request("/v1/models", "X-Api-Key", "sk-first-key")));
+  CHECK(!keys->tenant_of(request("/v1/models")));
+  CHECK(!keys->tenant_of(request("/v1/models", "Authorization", "Basic sk-first-key")));
+  CHECK(!keys->tenant_of(request("/v1/models", "Authorization", "Bearer wrong")));
+  CHECK(keys->tenant_of(request("/health")));
+  CHECK(keys->tenant_of(request("/metrics")));
+  CHECK(ApiKeys().tenant_of(request("/v1/models"))->name.empty());
+}
+
+TEST_CASE("a key names its tenant; without a name it is a tenant of its own") {
+  auto keys = ApiKeys::parse(
+      "sk-plain-one\nsk-plain-two\nsk-acme-one acme 4\nsk-acme-two\tacme\nsk-other-1 other \n",
+      "keys");
+  REQUIRE(keys.ok());
+  const auto tenant = [&](const char* key) {
+    return *keys->tenant_of(request("/v1/models", "x-api-key", key));
+  };
+  CHECK(tenant("sk-plain-one").name == "#1");
+  CHECK(tenant("sk-plain-two").name == "#2");
+  CHECK(tenant("sk-acme-one").name == "acme");
+  CHECK(tenant("sk-acme-two").name == "acme");
+  CHECK(tenant("sk-acme-one").weight == 4);
+  CHECK(tenant("sk-acme-two").weight == 4);  // the weight is the tenant's
+  CHECK(tenant("sk-other-1").weight == 1);
+  CHECK(keys->tenant_of(request("/metrics"))->name.empty());
+  CHECK_FALSE(keys->tenant_of(request("/v1/models", "x-api-key", "acme")).has_value());
 }
