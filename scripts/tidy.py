@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = "base wire loop config service http api text gateway router cluster fabric plugin engine admin bench ctl main".split()
+ROOMS = "base wire loop config service http api text gateway router cluster fabric plugin engine sim admin bench ctl main".split()
 SOURCES = sorted(p for d in ("daemon", "plugins", "tests", "abi") for p in (ROOT / d).rglob("*")
                  if p.suffix in (".cpp", ".h", ".hpp", ".c") and "node_modules" not in p.parts and "baseline" not in p.parts)
 FILE_LINES_MAX, FUNCTION_LINES_MAX, COLUMNS_MAX = 600, 70, 132

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/plan/planner.h"
 #include "wire/weft.pb.h"
 
 namespace weft::engine {
@@ -27,6 +28,9 @@ class ModelSession {
   virtual Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) = 0;
   // The checkpoint's tensors until describe(), or NULL when the source has no checkpoint.
   virtual const weft_catalog* catalog() const { return nullptr; }
+  // The scheduler plugin in charge, alive as long as the session; an empty one means the built-in
+  // policy.
+  virtual SchedulerRef scheduler() { return {}; }
   // Adds what only the source knows: plugins, kernels.
   virtual void describe(wire::Ready* ready) = 0;
 };

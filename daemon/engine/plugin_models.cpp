@@ -9,6 +9,7 @@
 #include "engine/load/checkpoint.h"
 #include "engine/load/model_dir.h"
 #include "engine/load/weights_loader.h"
+#include "engine/plan/scheduler_plugin.h"
 #include "plugin/child_check.h"
 #include "plugin/host_table.h"
 #include "plugin/instance.h"
@@ -36,6 +37,7 @@ class PluginSession : public ModelSession {
   StepModel model() override { return {model_.table<weft_model_v1>(), model_.get(), info_}; }
   Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) override;
   const weft_catalog* catalog() const override { return checkpoint_->catalog(); }
+  SchedulerRef scheduler() override { return scheduler_.ref(); }
   void describe(wire::Ready* ready) override;
 
  private:
@@ -56,6 +58,7 @@ class PluginSession : public ModelSession {
   // the host table.
   std::unique_ptr<HostTable> host_;
   std::unique_ptr<Registry> registry_;
+  SchedulerPlugin scheduler_;
   Instance storage_;
   std::unique_ptr<Checkpoint> checkpoint_;
   Instance model_;
@@ -80,6 +83,7 @@ Status PluginSession::open(const wire::Configure& configure) {
   registry_->vet(check);
   registry_->load_all();
   WEFT_TRY(open_kernels(configure));
+  WEFT_ASSIGN(scheduler_, SchedulerPlugin::open(scheduler_choice(configure), *registry_, *host_));
   WEFT_TRY(open_storage(configure));
   return open_model(configure);
 }
