@@ -91,15 +91,18 @@ class Budget {
   // and the watermark, and leave `percent` of all rows to others. When nothing runs there is nobody
   // to leave room for.
   bool admissible(const weft_seq& seq, uint32_t percent) const {
-    for (uint32_t g = 0; g < view_->n_groups; ++g) {
-      if (missing(seq, g, seq.known) > free_[g]) return false;
-      if (alive == 0) continue;
-      const weft_sched_group& group = view_->groups[g];
-      int64_t kept = group.watermark;
-      if (group.kind == WEFT_CACHE_ROWS) kept += static_cast<int64_t>(group.total) * percent / 100;
-      if (missing(seq, g, horizon(seq)) + kept > headroom_[g]) return false;
-    }
+    for (uint32_t g = 0; g < view_->n_groups; ++g)
+      if (shortage(seq, g, percent) > 0) return false;
     return true;
+  }
+  // Units of group g that are missing for that.
+  int64_t shortage(const weft_seq& seq, uint32_t g, uint32_t percent) const {
+    const int64_t now = missing(seq, g, seq.known) - free_[g];
+    if (alive == 0) return now;
+    const weft_sched_group& group = view_->groups[g];
+    int64_t kept = group.watermark;
+    if (group.kind == WEFT_CACHE_ROWS) kept += static_cast<int64_t>(group.total) * percent / 100;
+    return std::max(now, missing(seq, g, horizon(seq)) + kept - headroom_[g]);
   }
   // Would it come in if it were alone?
   bool possible(const weft_seq& seq) const {

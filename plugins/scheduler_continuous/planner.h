@@ -57,7 +57,7 @@ class Planner {
   void serve_running(const Candidate& candidate, int64_t cap);
   void serve_waiting(const Candidate& candidate, int64_t cap);
   bool admissible(const Candidate& candidate, bool* skip);
-  bool make_way(const weft_seq& seq);
+  void make_way(const weft_seq& seq);
   uint64_t end_of_piece(const weft_seq& seq, uint64_t from, int64_t rows) const;
   void grant(const Candidate& candidate, uint64_t rows);
   bool done() const { return prefill_rows_ <= 0 || budget_.seqs <= 0; }
@@ -84,7 +84,6 @@ class Planner {
   uint64_t first_long_ = 0;    // virtual time at which a waiting long prompt has its turn
   bool running_long_ = false;  // the band has a long prompt that has begun
   bool closed_ = false;        // no more admissions in this step
-  bool made_way_ = false;
 };
 
 }  // namespace scheduler_continuous

@@ -16,7 +16,7 @@ void Planner::begin(const weft_sched_view& view) {
   admitted_.clear();
   preempted_.clear();
   swap_free_ = view.swap_free;
-  closed_ = made_way_ = false;
+  closed_ = false;
 }
 
 void Planner::plan(const weft_sched_view& view, weft_sched_plan* out) {

@@ -205,8 +205,8 @@ void Planner::serve_running(const Candidate& candidate, int64_t cap) {
 
 void Planner::serve_waiting(const Candidate& candidate, int64_t cap) {
   const weft_seq& seq = seq_at(candidate.at);
-  bool skip = closed_ && budget_.alive > 0;
-  if (skip) return;
+  bool skip = false;
+  if (closed_ && (budget_.alive > 0 || !preempted_.empty())) return;
   if (!admissible(candidate, &skip)) {
     if (!skip) closed_ = true;  // nobody overtakes: else large requests would never find room
     return;
@@ -246,14 +246,16 @@ bool Planner::admissible(const Candidate& candidate, bool* skip) {
   }
   if (budget_.places > 0 && budget_.admissible(seq, 0)) return true;
   if (alone) *skip = true;
-  return !alone && make_way(seq);
+  if (!alone) make_way(seq);
+  return false;
 }
 
-// A running sequence of a lower band gives its place to a waiting one: at most one in a step, only
-// when all that may go would be enough, and only one that has had its share of the place. True when
-// there is room now.
-bool Planner::make_way(const weft_seq& seq) {
-  if (made_way_ || seq.priority == INT32_MIN) return false;
+// A running sequence of a lower band gives its place to a waiting one, which comes in with the next
+// step: at most one in a step, only when all that may go would be enough, and only one that has had
+// its share of the place. Not together with admissions: what a waiting sequence finds in the cache
+// may be the victim's.
+void Planner::make_way(const weft_seq& seq) {
+  if (!preempted_.empty() || !admitted_.empty() || seq.priority == INT32_MIN) return;
   const auto settled = [](const weft_seq& other) {
     return other.fresh >= kSettled || (other.output == 0 && other.preemptions == 0);
   };
@@ -264,26 +266,20 @@ bool Planner::make_way(const weft_seq& seq) {
       continue;
     for (uint32_t g = 0; g < budget_.groups(); ++g) gains[g] += Budget::gain(other, g);
   }
-  bool lacks_units = false;
-  for (uint32_t g = 0; g < budget_.groups(); ++g) {
-    const int64_t lack = budget_.missing(seq, g, seq.known) - budget_.free(g);
-    if (lack > gains[g]) return false;
-    lacks_units = lacks_units || gains[g] > 0;
-  }
-  const bool lacks_place = budget_.places <= 0;
-  if (!lacks_place && !lacks_units) return false;
+  for (uint32_t g = 0; g < budget_.groups(); ++g)
+    if (budget_.shortage(seq, g, 0) > gains[g]) return;
   const auto useful = [&](const weft_seq& other) {
     if (!settled(other)) return false;
-    if (lacks_place) return true;
-    for (uint32_t g = 0; g < budget_.groups(); ++g)
-      if (Budget::gain(other, g) > 0) return true;
-    return false;
+    bool lacks_units = false, gives = false;
+    for (uint32_t g = 0; g < budget_.groups(); ++g) {
+      if (budget_.shortage(seq, g, 0) <= 0) continue;
+      lacks_units = true;
+      gives = gives || Budget::gain(other, g) > 0;
+    }
+    return gives || (!lacks_units && budget_.places <= 0);
   };
   const uint32_t victim = pick_victim(*view_, gone_, seq.priority - 1, true, useful);
-  if (victim == kNobody) return false;
-  made_way_ = true;
-  preempt(victim);
-  return budget_.places > 0 && budget_.admissible(seq, 0);
+  if (victim != kNobody) preempt(victim);
 }
 
 }  // namespace scheduler_continuous
