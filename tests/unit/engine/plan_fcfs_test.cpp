@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <string>
 
 #include "engine/plan/fcfs_plan.h"
@@ -12,44 +11,9 @@ using namespace weft::engine;
 
 namespace {
 
-struct Plan {
-  std::vector<weft_share> run, admit;
-  std::vector<weft_preempt> preempt;
-  std::vector<uint32_t> drop;
-  weft_sched_plan plan = {};
-  explicit Plan(const weft_sched_view& view) {
-    const uint32_t cap = std::max(1u, std::max(view.n_run, view.n_wait));
-    run.resize(cap);
-    admit.resize(cap);
-    preempt.resize(cap);
-    drop.resize(cap);
-    plan.struct_size = sizeof(plan);
-    plan.cap = cap;
-    plan.run = run.data();
-    plan.admit = admit.data();
-    plan.preempt = preempt.data();
-    plan.drop = drop.data();
-  }
-  // "run 0:4 1:1 admit 2:3 preempt 5 drop 7"
-  std::string text() const {
-    std::string out;
-    const auto add = [&](const char* name, auto& list, uint32_t n, auto one) {
-      if (n > 0) out += (out.empty() ? "" : " ") + std::string(name);
-      for (uint32_t i = 0; i < n; ++i) out += " " + one(list[i]);
-    };
-    const auto share = [](const weft_share& s) { return fmt::format("{}:{}", s.index, s.rows); };
-    add("run", run, plan.n_run, share);
-    add("admit", admit, plan.n_admit, share);
-    add("preempt", preempt, plan.n_preempt,
-        [](const weft_preempt& p) { return fmt::format("{}", p.index); });
-    add("drop", drop, plan.n_drop, [](uint32_t d) { return fmt::format("{}", d); });
-    return out;
-  }
-};
-
 std::string planned(TestView& v) {
   const weft_sched_view& view = v.link();
-  Plan p(view);
+  TestPlan p(view);
   FcfsPlan().plan(view, &p.plan);
   const Status checked = PlanCheck().check(view, p.plan);
   if (!checked.ok()) return "INVALID " + checked.error().message;
@@ -169,7 +133,7 @@ TEST_CASE("fcfs: random views give valid, repeatable plans that never stand stil
   int with_preempt = 0, with_admit = 0, with_drop = 0;
   for (int round = 0; round < 20'000; ++round) {
     TestView v = random_view(rng);
-    Plan a(v.view), b(v.view);
+    TestPlan a(v.view), b(v.view);
     policy.plan(v.view, &a.plan);
     FcfsPlan().plan(v.view, &b.plan);
     REQUIRE(a.text() == b.text());

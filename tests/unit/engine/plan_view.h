@@ -2,9 +2,11 @@
 // borrows. One thread.
 #pragma once
 
+#include <fmt/format.h>
 #include <weft/scheduler.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "unit/engine/test_rng.h"
@@ -60,6 +62,42 @@ struct TestView {
   weft_seq& add_wait(uint32_t known, uint32_t context = 0) {
     wait.push_back(make(known, context));
     return wait.back();
+  }
+};
+
+// Arrays for a plan of the view.
+struct TestPlan {
+  std::vector<weft_share> run, admit;
+  std::vector<weft_preempt> preempt;
+  std::vector<uint32_t> drop;
+  weft_sched_plan plan = {};
+  explicit TestPlan(const weft_sched_view& view) {
+    const uint32_t cap = std::max(1u, std::max(view.n_run, view.n_wait));
+    run.resize(cap);
+    admit.resize(cap);
+    preempt.resize(cap);
+    drop.resize(cap);
+    plan.struct_size = sizeof(plan);
+    plan.cap = cap;
+    plan.run = run.data();
+    plan.admit = admit.data();
+    plan.preempt = preempt.data();
+    plan.drop = drop.data();
+  }
+  // "run 0:4 1:1 admit 2:3 preempt 5 drop 7"
+  std::string text() const {
+    std::string out;
+    const auto add = [&](const char* name, auto& list, uint32_t n, auto one) {
+      if (n > 0) out += (out.empty() ? "" : " ") + std::string(name);
+      for (uint32_t i = 0; i < n; ++i) out += " " + one(list[i]);
+    };
+    const auto share = [](const weft_share& s) { return fmt::format("{}:{}", s.index, s.rows); };
+    add("run", run, plan.n_run, share);
+    add("admit", admit, plan.n_admit, share);
+    add("preempt", preempt, plan.n_preempt,
+        [](const weft_preempt& p) { return fmt::format("{}", p.index); });
+    add("drop", drop, plan.n_drop, [](uint32_t d) { return fmt::format("{}", d); });
+    return out;
   }
 };
 
