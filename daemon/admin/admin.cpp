@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/parse_chat.h"
@@ -14,6 +15,25 @@
 namespace weft::admin {
 
 using Json = nlohmann::ordered_json;
+
+std::string audit_problem(const wire::AuditReport& report, bool drop_cache) {
+  if (!report.ok())
+    return report.problem().empty() ? "the worker's books do not balance" : report.problem();
+  for (const wire::AuditGroup& g : report.groups()) {
+    if (g.free() + g.active() + g.cached() != g.total())
+      return fmt::format("{}: {} free, {} active and {} cached units are not {}", g.name(),
+                         g.free(), g.active(), g.cached(), g.total());
+    if (report.running() + report.waiting() != 0) continue;
+    if (g.active() != 0)
+      return fmt::format("{}: {} units are in use although nothing runs", g.name(), g.active());
+    if (drop_cache && g.free() != g.total())
+      return fmt::format(
+          "{}: {} of {} units are not free although nothing runs and the cache was "
+          "dropped",
+          g.name(), g.total() - g.free(), g.total());
+  }
+  return {};
+}
 
 namespace {
 
@@ -33,16 +53,44 @@ bool is_administrator(const Peer& peer) {
 Json groups_json(const gateway::ReplicaInfo& info) {
   Json out = Json::array();
   for (const auto& g : info.ready.groups()) {
-    uint64_t used = 0;
+    uint64_t used = 0, cached = 0;
     for (const auto& use : info.stats.groups())
-      if (use.name() == g.name()) used = use.units_used();
+      if (use.name() == g.name()) {
+        used = use.units_used();
+        cached = use.units_cached();
+      }
     out.push_back({{"name", g.name()},
                    {"kind", g.kind()},
                    {"units_used", used},
+                   {"units_cached", cached},
                    {"units_total", g.units_total()},
                    {"unit_bytes", g.unit_bytes()}});
   }
   return out;
+}
+
+Json cache_json(const gateway::ReplicaInfo& info) {
+  const wire::CacheStats& c = info.stats.cache();
+  return {
+      {"queries_tokens", c.queries_tokens()},       {"hits_local_tokens", c.hits_local_tokens()},
+      {"hits_host_tokens", c.hits_host_tokens()},   {"computed_tokens", c.computed_tokens()},
+      {"recomputed_tokens", c.recomputed_tokens()}, {"snapshots", c.snapshots()},
+      {"host_bytes_used", c.host_bytes_used()},     {"host_bytes_total", c.host_bytes_total()},
+      {"disk_bytes_used", c.disk_bytes_used()}};
+}
+
+Json scheduler_json(const gateway::ReplicaInfo& info) {
+  const wire::SchedulerStats& s = info.stats.scheduler();
+  return {{"name", s.name()},
+          {"plans_total", s.plans_total()},
+          {"refused_plans_total", s.refused_plans_total()},
+          {"last_plan_us", s.last_plan_us()},
+          {"dropped_total", s.dropped_total()},
+          {"swaps_total", s.swaps_total()},
+          {"preemptions_total", info.stats.preemptions_total()},
+          {"swapped", info.stats.swapped()},
+          {"loading", info.stats.loading()},
+          {"stalled", s.stalled()}};
 }
 
 Json deployment_json(const fabric::Replica& replica, uint64_t now_ms) {
@@ -69,6 +117,8 @@ Json deployment_json(const fabric::Replica& replica, uint64_t now_ms) {
           {"in_flight", replica.in_flight()},
           {"step", i.stats.step()},
           {"groups", groups_json(i)},
+          {"cache", cache_json(i)},
+          {"scheduler", scheduler_json(i)},
           {"kernels", i.ready.kernels()},
           {"vocab_size", i.ready.vocab_size()},
           {"max_context", i.ready.max_context()},
@@ -107,6 +157,40 @@ void merge_worker_plugins(Json& scanned, const std::vector<fabric::Replica*>& re
               std::vector<std::string>(used.interfaces().begin(), used.interfaces().end());
         }
 }
+
+Json audit_json(const std::string& name, const Result<wire::AuditReport>& result, bool drop_cache) {
+  if (!result.ok())
+    return {{"name", name},
+            {"ok", false},
+            {"answered", false},
+            {"problem", result.error().message},
+            {"groups", Json::array()}};
+  Json groups = Json::array();
+  for (const wire::AuditGroup& g : result->groups())
+    groups.push_back({{"name", g.name()},
+                      {"total", g.total()},
+                      {"free", g.free()},
+                      {"active", g.active()},
+                      {"cached", g.cached()}});
+  const std::string problem = audit_problem(*result, drop_cache);
+  return {{"name", name},
+          {"ok", problem.empty()},
+          {"answered", true},
+          {"problem", problem},
+          {"idle", result->running() + result->waiting() == 0},
+          {"running", result->running()},
+          {"waiting", result->waiting()},
+          {"host_bytes_used", result->host_bytes_used()},
+          {"host_bytes_total", result->host_bytes_total()},
+          {"groups", groups}};
+}
+
+// The answers of several workers on their way into one.
+struct AuditRound {
+  http::Responder responder;
+  Json deployments = Json::array();
+  size_t open = 0;
+};
 
 }  // namespace
 
@@ -168,6 +252,8 @@ void Admin::add_routes(http::Router& router) {
     send(r, 202, {{"state", "stopping"}});
     actions_.stop();
   });
+  add(router, "POST", "/v1/audit", Need::kAdminister,
+      [this](auto& q, auto& r) { handle_audit(q, r); });
   add(router, "POST", "/v1/config/check", Need::kLook,
       [this](auto& q, auto& r) { handle_config_check(q, r); });
 }
@@ -224,6 +310,46 @@ void Admin::handle_drain(http::Request& request, http::Responder& responder) {
   }
   send(responder, 202, {{"state", "draining"}});
   actions_.drain(deadline_ms);
+}
+
+void Admin::handle_audit(http::Request& request, http::Responder& responder) {
+  std::string model;
+  bool drop_cache = false;
+  if (!request.body.empty()) {
+    const auto body = parse_json(request.body, {.depth_max = 4, .bytes_max = 4096});
+    const JsonValue* name = body.ok() ? body->find("model") : nullptr;
+    const JsonValue* drop = body.ok() ? body->find("drop_cache") : nullptr;
+    if (!body.ok() || !body->is_object() || (name != nullptr && !name->is_string()) ||
+        (drop != nullptr && !drop->is_bool()))
+      return responder.send_json(
+          400,
+          error_body("expected {\"model\": \"name\", \"drop_cache\": true or false}", "invalid"));
+    if (name != nullptr) model = name->as_string();
+    drop_cache = drop != nullptr && drop->as_bool();
+  }
+  std::vector<fabric::Replica*> chosen;
+  for (fabric::Replica* replica : replicas_) {
+    const auto& d = replica->deployment();
+    if (model.empty() || d.name == model ||
+        std::find(d.served_names.begin(), d.served_names.end(), model) != d.served_names.end())
+      chosen.push_back(replica);
+  }
+  if (chosen.empty())
+    return responder.send_json(404,
+                               error_body(fmt::format("there is no model {}", model), "not_found"));
+  // Shared by the calls below: the last answer, whenever it comes, is the one that sends.
+  auto round = std::make_shared<AuditRound>();
+  round->responder = std::move(responder);
+  round->open = chosen.size();
+  for (fabric::Replica* replica : chosen)
+    replica->audit(drop_cache, [round, name = replica->deployment().name,
+                                drop_cache](const Result<wire::AuditReport>& result) {
+      round->deployments.push_back(audit_json(name, result, drop_cache));
+      if (--round->open != 0) return;
+      bool ok = true;
+      for (const Json& d : round->deployments) ok = ok && d["ok"].get<bool>();
+      send(round->responder, 200, {{"ok", ok}, {"deployments", round->deployments}});
+    });
 }
 
 void Admin::handle_config_check(http::Request& request, http::Responder& responder) {

@@ -30,6 +30,10 @@ struct AdminActions {
   std::function<void()> stop;
 };
 
+// What is wrong with a worker's books, or nothing: its own verdict, and what can be seen from
+// outside: an idle worker uses nothing, and without its cache it holds nothing at all.
+std::string audit_problem(const wire::AuditReport& report, bool drop_cache);
+
 class Admin {
  public:
   Admin(Loop& loop, const config::Config& config, gateway::Gateway& gateway,
@@ -47,6 +51,7 @@ class Admin {
   void handle_requests(http::Responder& responder);
   void handle_cancel(http::Request& request, http::Responder& responder);
   void handle_drain(http::Request& request, http::Responder& responder);
+  void handle_audit(http::Request& request, http::Responder& responder);
   void handle_config_check(http::Request& request, http::Responder& responder);
 
   Loop& loop_;

@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 #include "config/config.h"
+#include "config/key_file.h"
 #include "ctl/ctl.h"
 #include "ctl/format.h"
 #include "http/target.h"
@@ -60,6 +61,29 @@ std::string state_text(const JsonValue& deployment) {
   return out;
 }
 
+// Lines only for what is out of the ordinary.
+void print_scheduling(std::ostream& out, const JsonValue& deployment) {
+  const std::string name = text_at(deployment, "name");
+  const JsonValue* cache = deployment.find("cache");
+  if (cache != nullptr && int_at(*cache, "queries_tokens") > 0) {
+    const int64_t hits = int_at(*cache, "hits_local_tokens") + int_at(*cache, "hits_host_tokens");
+    out << terminal_safe(fmt::format(
+        "{}: {} of the prompt tokens came from the cache, {} snapshots\n", name,
+        format_percent(hits, int_at(*cache, "queries_tokens")), int_at(*cache, "snapshots")));
+  }
+  const JsonValue* s = deployment.find("scheduler");
+  if (s == nullptr) return;
+  if (int_at(*s, "swapped") > 0)
+    out << terminal_safe(fmt::format("{}: {} preempted requests wait in host memory\n", name,
+                                     int_at(*s, "swapped")));
+  if (int_at(*s, "refused_plans_total") > 0)
+    out << terminal_safe(fmt::format("{}: {} plans of scheduler {} were invalid\n", name,
+                                     int_at(*s, "refused_plans_total"), text_at(*s, "name")));
+  if (int_at(*s, "stalled") > 0)
+    out << terminal_safe(
+        fmt::format("{}: {} requests make no progress\n", name, int_at(*s, "stalled")));
+}
+
 void print_status(std::ostream& out, const JsonValue& s) {
   out << terminal_safe(fmt::format("weftd {}: {}, pid {}, up {}\n", text_at(s, "version"),
                                    text_at(s, "state"), int_at(s, "pid"),
@@ -84,10 +108,14 @@ void print_status(std::ostream& out, const JsonValue& s) {
     const std::string reason = text_at(d, "reason");
     if (!reason.empty()) out << terminal_safe(text_at(d, "name") + ": " + reason) << "\n";
     for (const JsonValue& g : list_at(d, "groups")) {
-      out << terminal_safe(fmt::format("{}: cache {}: {} of {} units used\n", text_at(d, "name"),
+      out << terminal_safe(fmt::format("{}: cache {}: {} of {} units used", text_at(d, "name"),
                                        text_at(g, "name"), int_at(g, "units_used"),
                                        int_at(g, "units_total")));
+      if (int_at(g, "units_cached") > 0)
+        out << fmt::format(", {} cached", int_at(g, "units_cached"));
+      out << "\n";
     }
+    print_scheduling(out, d);
   }
 }
 
@@ -228,6 +256,18 @@ std::string check_locally(std::string_view text) {
       {{"ok", JsonValue::boolean(parsed.ok())}, {"errors", JsonValue::array(std::move(errors))}}));
 }
 
+// The key file that a good configuration names, read with the rights of who asks: weftd, which may
+// read more, must not tell others about files. Empty: nothing to complain about.
+std::string check_key_file(const Context& c, std::string_view text) {
+  const std::string path = config::parse_config(text).config.api.key_file;
+  if (path.empty()) return {};
+  const auto keys = config::load_key_file(path);
+  if (keys.ok()) return {};
+  if (keys.error().code != ErrorCode::kPermission) return keys.error().message;
+  c.console.err << terminal_safe(keys.error().message) << "; it was not checked\n";
+  return {};
+}
+
 int run_config_check(const Context& c) {
   const std::string& path = c.options.file;
   if (std::filesystem::is_directory(path))
@@ -254,11 +294,22 @@ int run_config_check(const Context& c) {
   }
   const auto json = parse_json(answer);
   if (!json.ok()) return c.fail(kFailure, "weftd's answer is not JSON");
-  const bool good = bool_at(*json, "ok");
+  bool good = bool_at(*json, "ok");
+  const std::string keys = good ? check_key_file(c, text) : "";
+  if (!keys.empty()) {
+    good = false;
+    answer = dump_json(JsonValue::object(
+        {{"ok", JsonValue::boolean(false)},
+         {"errors", JsonValue::array({JsonValue::object({{"line", JsonValue::integer(0)},
+                                                         {"column", JsonValue::integer(0)},
+                                                         {"message", JsonValue::string(keys)},
+                                                         {"hint", JsonValue::string("")}})})}}));
+  }
   if (c.options.json) {
     c.console.out << answer << "\n";
     return good ? kOk : kFailure;
   }
+  if (!keys.empty()) c.console.err << terminal_safe(keys) << "\n";
   for (const JsonValue& e : list_at(*json, "errors")) {
     const std::string hint = text_at(e, "hint");
     c.console.err << terminal_safe(fmt::format("{}:{}:{}: {}{}\n", path, int_at(e, "line"),
@@ -332,6 +383,10 @@ void declare_plan(CLI::App& app, Options& o) {
       ->check(CLI::Range(int64_t{2}, kTokensMax));
   app.add_option("--plugin-dir", o.plugin_dir, "Default: beside weftctl");
 }
+void declare_audit(CLI::App& app, Options& o) {
+  app.add_option("MODEL", o.model, "Served model or deployment; default: all");
+  app.add_flag("--drop-cache", o.drop_cache, "Give up all cached prefixes first");
+}
 void declare_completion(CLI::App& app, Options& o) {
   app.add_option("SHELL", o.shell, "bash")->required()->check(CLI::IsMember({"bash"}));
 }
@@ -373,6 +428,9 @@ const std::vector<Command>& commands() {
        "[--temperature T] "
        "[-m MESSAGE]",
        "Talk to a model", "look", declare_chat, run_chat},
+      {"audit", "[MODEL] [--drop-cache]",
+       "Have the workers prove that no unit of their caches is lost", "administer", declare_audit,
+       run_audit},
       {"drain", "[--deadline-ms N]", "Finish what runs, take nothing new", "administer",
        declare_drain, run_drain},
       {"stop", "", "Stop weftd", "administer", no_options, run_stop},

@@ -44,6 +44,7 @@ struct Options {
   int64_t deadline_ms = -1;
   int64_t timeout_s = 300;  // wait
   std::string model;        // served name; plan: a directory
+  bool drop_cache = false;  // audit
   std::string system;
   std::string effort;
   std::string message;
@@ -80,6 +81,8 @@ int run_weftctl(const std::vector<std::string>& arguments, Console& console);
 
 // Implemented in chat.cpp.
 int run_chat(const Context& context);
+// Implemented in audit.cpp.
+int run_audit(const Context& context);
 // Implemented in plan.cpp.
 int run_plan(const Context& context);
 

@@ -73,6 +73,7 @@ TEST_CASE("the control API is for the control socket, and changes are for admini
   for (const std::optional<uid_t> uid : {std::optional<uid_t>(kStranger), std::optional<uid_t>()}) {
     CHECK(b.ask("POST", "/v1/stop", {}, uid).status == 403);
     CHECK(b.ask("POST", "/v1/drain", {}, uid).status == 403);
+    CHECK(b.ask("POST", "/v1/audit", {}, uid).status == 403);
     CHECK(b.ask("DELETE", "/v1/requests/x", {}, uid).status == 403);
   }
   CHECK(b.stops == 0);
@@ -157,4 +158,52 @@ TEST_CASE("plugins of a directory are listed off the loop") {
   b.until([&] { return missing.done(); });
   CHECK(missing.status == 200);
   CHECK(missing.body.find("missing") != std::string::npos);
+}
+
+TEST_CASE("an audit of workers that are not ready, of unknown models, and asked wrongly") {
+  Bench b;
+  for (const char* body : {"", "{}", R"({"model":"alias","drop_cache":true})"}) {
+    CAPTURE(body);
+    const FakeClient& client = b.ask("POST", "/v1/audit", body);
+    REQUIRE(client.done());
+    const Json answer = client.json();
+    CHECK(answer["ok"] == false);
+    REQUIRE(answer["deployments"].size() == 1);
+    const Json& d = answer["deployments"][0];
+    CHECK(d["name"] == "micro");
+    CHECK(d["answered"] == false);
+    CHECK(d["problem"] == "model micro is starting; nothing to audit");
+  }
+  CHECK(b.ask("POST", "/v1/audit", R"({"model":"other"})").status == 404);
+  for (const char* bad : {"[]", "{", R"({"model":1})", R"({"drop_cache":"yes"})"}) {
+    CAPTURE(bad);
+    CHECK(b.ask("POST", "/v1/audit", bad).status == 400);
+  }
+}
+
+TEST_CASE("the books of a worker are believed only as far as the figures agree") {
+  wire::AuditReport r;
+  r.set_ok(true);
+  wire::AuditGroup& g = *r.add_groups();
+  g.set_name("rows");
+  g.set_total(10);
+  g.set_free(7);
+  g.set_cached(3);
+  CHECK(admin::audit_problem(r, false).empty());
+  CHECK(admin::audit_problem(r, true) ==
+        "rows: 3 of 10 units are not free although nothing runs and the cache was dropped");
+  r.set_waiting(1);
+  CHECK(admin::audit_problem(r, true).empty());  // the waiting one may hold them
+  g.set_cached(0);
+  g.set_active(3);
+  CHECK(admin::audit_problem(r, true).empty());
+  r.set_waiting(0);
+  CHECK(admin::audit_problem(r, false) == "rows: 3 units are in use although nothing runs");
+  g.set_active(2);
+  CHECK(admin::audit_problem(r, false) ==
+        "rows: 7 free, 2 active and 0 cached units are not 10");
+  r.set_ok(false);
+  CHECK(admin::audit_problem(r, false) == "the worker's books do not balance");
+  r.set_problem("rows: unit 4 counted twice");
+  CHECK(admin::audit_problem(r, false) == "rows: unit 4 counted twice");
 }

@@ -401,7 +401,7 @@ TEST_CASE("version and completion need no daemon; help tells the exit codes") {
   CHECK(has(script, "complete -F _weftctl weftctl"));
   CHECK(has(script, "= requests ]; then words=\"list cancel\""));
   CHECK(has(script,
-            "words=\"status wait plugins models requests chat drain stop config plan version "
+            "words=\"status wait plugins models requests chat audit drain stop config plan version "
             "completion "));
   const Ran help = run({"--help"});
   CHECK(help.code == kOk);
@@ -427,6 +427,78 @@ TEST_CASE("plan asks the worker beside weftctl") {
   CHECK(has(absent.err, "/nowhere"));
   CHECK(run({"plan", model, "--memory", "much"}).code == kUsage);
   CHECK(run({"plan"}).code == kUsage);
+}
+
+TEST_CASE("audit prints tables and a verdict, and its exit code is the verdict") {
+  FakeDaemon d;
+  const auto answer = [&](const std::string& deployments, bool ok) {
+    d.reply("POST /v1/audit", 200,
+            std::string("{\"ok\":") + (ok ? "true" : "false") + ",\"deployments\":[" + deployments +
+                "]}");
+  };
+  const std::string good =
+      R"({"name":"micro","ok":true,"answered":true,"problem":"","running":1,"waiting":2,"host_bytes_used":3145728,)"
+      R"("host_bytes_total":8388608,"groups":[{"name":"mla","total":100,"free":80,"active":15,"cached":5}]})";
+  answer(good, true);
+  const Ran ok = d.ctl({"audit"});
+  CHECK(ok.code == kOk);
+  CHECK(ok.out ==
+        "micro: 1 running, 2 waiting, host memory 3 of 8 MiB\n"
+        "GROUP  TOTAL  FREE  ACTIVE  CACHED\nmla    100    80    15      5\nmicro: ok\n");
+  CHECK(has(d.ctl({"audit", "--json"}).out, "\"answered\":true"));
+  CHECK(d.ctl({"audit", "micro", "--drop-cache"}).code == kOk);
+  CHECK(d.seen().front() == R"(POST /v1/audit {"drop_cache":false})");
+  CHECK(d.seen().back() == R"(POST /v1/audit {"drop_cache":true,"model":"micro"})");
+
+  answer(R"({"name":"micro","ok":false,"answered":true,"problem":"mla: 3 units lost","groups":[]})",
+         false);
+  const Ran bad = d.ctl({"audit"});
+  CHECK(bad.code == kFailure);
+  CHECK(has(bad.out, "micro: NOT ok: mla: 3 units lost\n"));
+  CHECK(d.ctl({"audit", "--json"}).code == kFailure);
+  answer(good + R"(,{"name":"big","ok":false,"answered":false,"problem":"model big is loading"})",
+         false);
+  const Ran early = d.ctl({"audit"});
+  CHECK(early.code == kNotReady);
+  CHECK(has(early.out, "big: NOT ok: model big is loading\n"));
+  d.reply("POST /v1/audit", 404,
+          R"({"error":{"message":"there is no model x","code":"not_found"}})");
+  CHECK(d.ctl({"audit", "x"}).code == kNotReady);
+}
+
+TEST_CASE("status tells of cached units, hits and requests that are stuck") {
+  FakeDaemon d;
+  d.reply(
+      "GET /v1/status", 200,
+      R"({"state":"ready","deployments":[{"name":"m","state":"ready","groups":[{"name":"mla","units_used":10,)"
+      R"("units_cached":20,"units_total":100}],"cache":{"queries_tokens":200,"hits_local_tokens":90,"hits_host_tokens":60,)"
+      R"("snapshots":4},"scheduler":{"name":"fcfs","swapped":2,"refused_plans_total":3,"stalled":1}}]})");
+  const Ran status = d.ctl({"status"});
+  CHECK(has(status.out, "m: cache mla: 10 of 100 units used, 20 cached\n"));
+  CHECK(has(status.out, "m: 75% of the prompt tokens came from the cache, 4 snapshots\n"));
+  CHECK(has(status.out, "m: 2 preempted requests wait in host memory\n"));
+  CHECK(has(status.out, "m: 3 plans of scheduler fcfs were invalid\n"));
+  CHECK(has(status.out, "m: 1 requests make no progress\n"));
+}
+
+TEST_CASE("config check reads the key file with the rights of who asks") {
+  FakeDaemon d;
+  d.reply("POST /v1/config/check", 200, R"({"ok":true,"errors":[]})");
+  const std::string keys = d.dir + "/keys", config = d.dir + "/weft.toml";
+  std::ofstream(config) << "[api]\nkey_file = \"" << keys << "\"\n";
+  const Ran missing = d.ctl({"config", "check", config});
+  CHECK(missing.code == kFailure);
+  CHECK(has(missing.err, "cannot read the API key file"));
+  std::ofstream(keys) << "sk-secret-1 acme 4\nsk-secret-2 acme 5\n";
+  const Ran bad = d.ctl({"config", "check", config});
+  CHECK(bad.code == kFailure);
+  CHECK(has(bad.err, keys + ":2: tenant acme has the weight 5 here and 4 in line 1"));
+  CHECK_FALSE(has(bad.err, "sk-secret"));
+  const Ran json = d.ctl({"--json", "config", "check", config});
+  CHECK(json.code == kFailure);
+  CHECK(has(json.out, "\"ok\":false"));
+  std::ofstream(keys) << "sk-secret-1 acme 4\n";
+  CHECK(d.ctl({"config", "check", config}).code == kOk);
 }
 
 TEST_CASE("docs/weftctl.md has every command of the table with its role") {

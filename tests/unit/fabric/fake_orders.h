@@ -14,6 +14,8 @@ enum class Order : int32_t {
   kHang,          // reads and writes no more
   kForgetful,     // drops the request and reports itself idle
   kCloseAndHang,  // closes the link, but lives on
+  kCopying,       // takes no step for a while, but copies; then it is done
+  kAuditless,     // admitted, then held; audits are answered no more
 };
 
 }  // namespace weft::fabric_test

@@ -83,6 +83,8 @@ class FakeWorker {
     if (e.has_generate()) return generate(e.generate());
     if (e.has_cancel()) {
       if (held_.erase(e.cancel().id()) != 0) tokens(e.cancel().id(), {}, wire::FINISH_CANCELLED);
+    } else if (e.has_audit()) {
+      audit(e.audit());
     } else if (e.has_shutdown()) {
       if (mode_ == "stubborn") return -1;
       for (uint64_t id : held_) tokens(id, {}, wire::FINISH_CANCELLED);
@@ -110,6 +112,18 @@ class FakeWorker {
     e.mutable_ready()->set_max_context(c.max_context());
     e.mutable_ready()->set_max_sequences(c.max_sequences());
     e.mutable_ready()->set_kernels(c.isa_max());
+    // What the configuration said of cache and scheduler, for the test to see.
+    wire::CacheGroup& seen = *e.mutable_ready()->add_groups();
+    seen.set_name(c.scheduler().trace_file());
+    seen.set_units_total(c.cache().host_bytes());
+    seen.set_unit_bytes(c.scheduler().itl_target_us());
+    seen.set_tokens_per_unit(c.scheduler().prefill_chunk());
+    for (const wire::PluginChoice& p : c.plugins()) {
+      wire::PluginInfo& info = *e.mutable_ready()->add_plugins();
+      info.set_name(p.name());
+      info.add_interfaces(p.interface());
+      for (const wire::Parameter& one : p.params()) info.add_interfaces(one.name() + one.value());
+    }
     send(e);
     return -1;
   }
@@ -138,6 +152,13 @@ class FakeWorker {
         hang();
       case Order::kForgetful:
         idle_forever();
+      case Order::kAuditless:
+        answers_audits_ = false;
+        held_.insert(g.id());
+        return -1;
+      case Order::kCopying:
+        copy(g.id());
+        return -1;
       case Order::kCloseAndHang:
         ::shutdown(kFd, SHUT_RDWR);
         ::close(kFd);
@@ -159,7 +180,41 @@ class FakeWorker {
     }
   }
 
+  // One step counter and ever more bytes, as when a long prefix comes in from host memory.
+  static void copy(uint64_t id) {
+    for (uint64_t bytes = 1; bytes <= 130; ++bytes) {
+      wire::Envelope e;
+      e.mutable_stats()->set_step(1);
+      e.mutable_stats()->set_running(1);
+      e.mutable_stats()->set_loading(1);
+      e.mutable_stats()->mutable_cache()->set_loaded_bytes_total(bytes);
+      send(e);
+      ::usleep(10'000);
+    }
+    tokens(id, {}, wire::FINISH_STOP);
+  }
+
+  // Books as they would be: what is held is active, and one unit is cached until it is dropped.
+  void audit(const wire::Audit& a) {
+    if (!answers_audits_) return;
+    cached_ = a.drop_cache() ? 0 : cached_;
+    wire::Envelope e;
+    wire::AuditReport& r = *e.mutable_audit_report();
+    r.set_id(a.id());
+    r.set_ok(true);
+    r.set_running(static_cast<uint32_t>(held_.size()));
+    wire::AuditGroup& g = *r.add_groups();
+    g.set_name("rows");
+    g.set_total(10);
+    g.set_active(held_.size());
+    g.set_cached(cached_);
+    g.set_free(10 - held_.size() - cached_);
+    send(e);
+  }
+
   const std::string mode_;
+  bool answers_audits_ = true;
+  uint64_t cached_ = 1;
   std::set<uint64_t> held_;
 };
 

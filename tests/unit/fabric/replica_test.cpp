@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "fake_orders.h"
@@ -68,6 +69,13 @@ struct Bench {
     options.deployment.restart_backoff_ms = 10;
     options.deployment.restart_backoff_max_ms = 40;
     options.deployment.stall_timeout_ms = stall_ms;
+    options.deployment.cache.host_memory_bytes = 1 << 20;
+    options.deployment.scheduler.policy = "fcfs";
+    options.deployment.scheduler.itl_target_ms = 3;
+    options.deployment.scheduler.prefill_chunk = 64;
+    options.deployment.scheduler.trace = "/trace";
+    options.deployment.scheduler.params = {{"k", "v"}};
+    options.audit_timeout_ms = 100;
     options.worker_program = program;
     ReplicaEvents events;
     events.on_change = [this] {
@@ -75,6 +83,7 @@ struct Bench {
       if (states.empty() || states.back() != state) states.push_back(state);
     };
     events.on_cancel_freed = [this](double) { ++freed; };
+    events.on_step = [this](uint64_t) { ++steps; };
     replica = std::make_unique<Replica>(*loop, *reaper, std::move(options), std::move(events));
     replica->start();
   }
@@ -133,7 +142,16 @@ struct Bench {
   std::unique_ptr<Replica> replica;
   std::vector<ReplicaState> states;
   int freed = 0;
+  int steps = 0;
 };
+
+using AuditResult = std::optional<Result<wire::AuditReport>>;
+AuditResult audit(Bench& b, bool drop_cache = false) {
+  AuditResult out;
+  b.replica->audit(drop_cache, [&](Result<wire::AuditReport> r) { out = std::move(r); });
+  b.until([&] { return out.has_value(); });
+  return out;
+}
 
 }  // namespace
 
@@ -396,4 +414,59 @@ TEST_CASE("a missing worker program is reported and tried again") {
   CHECK(b.replica->backoff_ms() == 40);
   CHECK(b.lives() == 0);
   b.stop();
+}
+
+TEST_CASE("settings of cache and scheduler reach the worker") {
+  Bench b("normal");
+  b.until_state(ReplicaState::kReady);
+  const wire::Ready& ready = b.replica->info().ready;
+  REQUIRE(ready.groups_size() == 1);
+  CHECK(ready.groups(0).name() == "/trace");
+  CHECK(ready.groups(0).units_total() == 1 << 20);
+  CHECK(ready.groups(0).unit_bytes() == 3000);
+  CHECK(ready.groups(0).tokens_per_unit() == 64);
+  REQUIRE(ready.plugins_size() == 1);
+  CHECK(ready.plugins(0).name() == "scheduler_fcfs");
+  CHECK(ready.plugins(0).interfaces(0) == "weft.scheduler/1");
+  CHECK(ready.plugins(0).interfaces(1) == "kv");
+}
+
+TEST_CASE("an audit is answered by the worker, or says why not") {
+  Bench b("normal");
+  const AuditResult early = audit(b);
+  REQUIRE_FALSE(early->ok());
+  CHECK(early->error().code == ErrorCode::kUnavailable);
+  CHECK(early->error().message.find("nothing to audit") != std::string::npos);
+  b.until_state(ReplicaState::kReady);
+  Recorder held;
+  b.submit(Order::kHold, held);
+  const AuditResult busy = audit(b);
+  REQUIRE(busy->ok());
+  CHECK((*busy)->running() == 1);
+  CHECK((*busy)->groups(0).free() == 8);
+  CHECK((*audit(b, true))->groups(0).cached() == 0);
+  Recorder deaf;
+  b.submit(Order::kAuditless, deaf);
+  const AuditResult none = audit(b);
+  REQUIRE_FALSE(none->ok());
+  CHECK(none->error().code == ErrorCode::kTimeout);
+  CHECK(none->error().message.find("did not answer within 100 ms") != std::string::npos);
+  // A worker that dies answers no more.
+  AuditResult lost;
+  b.replica->audit(false, [&](Result<wire::AuditReport> r) { lost = std::move(r); });
+  Recorder crash;
+  b.submit(Order::kExit, crash);
+  b.until([&] { return lost.has_value(); });
+  CHECK_FALSE(lost->ok());
+}
+
+TEST_CASE("a worker that only copies caches is left alone; its steps are counted") {
+  Bench b("normal", 1000);
+  b.until_state(ReplicaState::kReady);
+  Recorder copying;
+  b.submit(Order::kCopying, copying);
+  b.until([&] { return copying.over; });
+  CHECK(copying.lost == 0);
+  CHECK(b.replica->info().restarts == 0);
+  CHECK(b.steps == 1);
 }
