@@ -104,6 +104,7 @@ class Answer:
     output_tokens: int = 0
     finished: bool = False
     has_ids: bool = False
+    slot: int = -1
 
 
 def _usage(answer, usage):
@@ -156,7 +157,7 @@ def _native_event(answer, when, event):
     if event.get("stop"):
         timings = event.get("timings") or {}
         answer.finished, answer.prompt_tokens = True, event.get("tokens_evaluated", 0)
-        answer.output_tokens = event.get("tokens_predicted", 0)
+        answer.output_tokens, answer.slot = event.get("tokens_predicted", 0), event.get("id_slot", -1)
         answer.cached_tokens = timings.get("cache_n", 0)
 
 

@@ -75,6 +75,16 @@ class Target:
             self.steady = False
             return (await self.ask(options, request, output))[1]
 
+    async def spread(self, slot):
+        """llama-server keeps prefixes by slot: copies that of one slot into all others, if it was started with a place for it."""
+        status, body = await client.fetch(self.address, "GET", "/slots", key=self.key)
+        others = [s["id"] for s in client.json.loads(body) if s["id"] != slot] if status == 200 else []
+        steps = [(slot, "save")] + [(other, "restore") for other in others] if others else []
+        for place, action in steps:
+            status, body = await client.fetch(self.address, "POST", f"/slots/{place}?action={action}", {"filename": "prefix"}, self.key)
+            if status != 200:
+                return
+
     async def metrics(self):
         try:
             status, body = await client.fetch(self.address, "GET", "/metrics", key=self.key)
@@ -121,6 +131,8 @@ class LevelRun:
         if o.prime:
             answer = await self.target.probe(o, self.talk(0).priming())
             self.shared = answer.prompt_tokens
+            if self.target.native:
+                await self.target.spread(answer.slot)
         before, start = await self.target.metrics(), time.monotonic()
         if o.level_seconds:
             self.deadline = start + o.level_seconds

@@ -152,7 +152,8 @@ class Llama(Spawned):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [self.program, "-m", str(self.gguf), "--host", "127.0.0.1", "--port", str(port), "--offline", "--metrics", *self.settings(users)]
+        command = [self.program, "-m", str(self.gguf), "--host", "127.0.0.1", "--port", str(port), "--offline", "--metrics",
+                   "--slot-save-path", "{folder}", *self.settings(users)]
         self.launch(command)
         self.until(lambda: self._healthy(port))
         self.address, self.running = f"http://127.0.0.1:{port}", users

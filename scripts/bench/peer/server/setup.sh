@@ -1,6 +1,6 @@
 # Builds llama-server of the pinned llama.cpp against its prebuilt libraries, once, into the cache directory. Sourced by
 # ../../peer_server after ../setup.sh. Interrupted builds go on where they stopped.
-PEER_SERVER=$PEER_HOME/llama-server
+PEER_SERVER=$PEER_HOME/lib/llama-server  # beside the libraries, where it looks for its backends
 
 peer_server_source() {
   local work; work=$(mktemp -d "$PEER_DIR/fetch.XXXXXX")
