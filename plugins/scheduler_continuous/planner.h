@@ -53,7 +53,7 @@ class Planner {
   void serve_turns(bool short_lane, int64_t lane_rows);
   void push_turn(uint32_t tenant, bool short_lane);
   void give_back();
-  void serve(Candidate* candidate, int64_t cap);
+  void serve(Candidate* candidate, int64_t cap, bool leave);
   void serve_running(const Candidate& candidate, int64_t cap);
   void serve_waiting(const Candidate& candidate, int64_t cap);
   bool admissible(const Candidate& candidate, bool* skip);

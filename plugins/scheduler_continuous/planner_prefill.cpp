@@ -42,7 +42,7 @@ void Planner::serve_resumed(uint32_t band) {
   for (uint32_t i = order_.begin(band); i < order_.end(band) && !done(); ++i) {
     Candidate& candidate = order_[i];
     if (candidate.open && candidate.at >= view_->n_run && comes_back(seq_at(candidate.at)))
-      serve(&candidate, INT64_MAX);
+      serve(&candidate, INT64_MAX, open_ > 1);
   }
 }
 
@@ -66,7 +66,7 @@ void Planner::serve_urgent(uint32_t band) {
     if (done()) return;
     const Tenant& tenant = tenants_.at(order_[i].tenant);
     const uint64_t lead = kUrgentLead * view_->token_budget * TenantTable::kScale / tenant.weight;
-    if (tenant.time <= behind + lead) serve(&order_[i], INT64_MAX);
+    if (tenant.time <= behind + lead) serve(&order_[i], INT64_MAX, false);
   }
 }
 
@@ -132,8 +132,14 @@ void Planner::serve_turns(bool short_lane, int64_t lane_rows) {
     if (short_lane && turn.key > first_long_ && candidate.at >= view_->n_run) continue;
     Tenant& tenant = tenants_.at(turn.tenant);
     tenant.head[tenant.head[kShort] == turn.head ? kShort : kRest] = candidate.next;
+    // Who else should not have to wait until a long prompt is through: the same tenant's others,
+    // and tenants that have received about as much.
+    const bool leave =
+        std::min(tenant.head[kShort], tenant.head[kRest]) != kEnd ||
+        (!turns_.empty() &&
+         turns_.front().key <= turn.key + options_.quantum * TenantTable::kScale / tenant.weight);
     const int64_t before = prefill_rows_;
-    serve(&candidate, lane_rows);
+    serve(&candidate, lane_rows, leave);
     lane_rows -= std::max<int64_t>(before - prefill_rows_, 0);
     push_turn(turn.tenant, short_lane);
   }
@@ -174,12 +180,12 @@ void Planner::grant(const Candidate& candidate, uint64_t rows) {
   tenants_.charge(candidate.tenant, rows);
 }
 
-void Planner::serve(Candidate* candidate, int64_t cap) {
+void Planner::serve(Candidate* candidate, int64_t cap, bool leave) {
   candidate->open = false;
   --open_;
   // A long prompt leaves a quarter to those behind it, when that is enough to be of use.
   int64_t rows = prefill_rows_;
-  if (open_ > 0 && rows / 4 >= options_.min_prefill) rows -= rows / 4;
+  if (leave && rows / 4 >= options_.min_prefill) rows -= rows / 4;
   rows = std::min(rows, cap);
   if (candidate->at < view_->n_run) {
     serve_running(*candidate, rows);
