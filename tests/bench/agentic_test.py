@@ -82,12 +82,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(f'# HELP x y\nvllm:prefix_cache_queries_total{{model="a b"}} {s.queries}\nvllm:prefix_cache_hits_total {s.hits}\n')
         if self.path == "/props" and "native" in s.behaviour:
             return self.reply({"total_slots": 4})
+        if self.path == "/slots" and "native" in s.behaviour:
+            return self.reply([{"id": i} for i in range(3)])
         return self.reply({"error": {"message": "not here"}}, 404)
 
     def do_POST(self):
         s, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with s.lock:
             s.bodies.append((self.path, body))
+        if self.path.startswith("/slots"):
+            return self.reply({})
         if s.behaviour.get("strict") and "ignore_eos" in body:
             return self.reply({"error": {"message": "unknown field ignore_eos"}}, 400)
         if s.behaviour.get("refuse"):
@@ -140,7 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                                         "prompt_tokens_details": {"cached_tokens": cached}}}
 
 
-SMALL = ["--users", "1,3", "--sessions", "2", "--turns", "3", "--prefix", "200", "--suffix", "10", "--output", "6", "--new", "5", "--think", "0"]
+SMALL = "--users 1,3 --sessions 2 --turns 3 --prefix 200 --suffix 10 --output 6 --new 5 --think 0".split()
 
 
 class WithServer(unittest.TestCase):
@@ -206,9 +210,11 @@ class Runs(WithServer):
         self.assertEqual((status, err), (0, ""))
         lines = [line.split()[2] for line in out.splitlines() if " users " in line and "tokens/min  TTFT" in line]
         self.assertEqual(lines, ["a", "b", "b", "a"])
-        measured = [sorted(body["prompt"] for path, body in s.bodies if body.get("max_tokens", body.get("n_predict")) == 6) for s in (one, two)]
+        measured = [sorted(body["prompt"] for path, body in s.bodies if body.get("max_tokens", body.get("n_predict")) == 6)
+                    for s in (one, two)]
         self.assertEqual(measured[0], measured[1])
-        self.assertEqual({path for path, _ in two.bodies if path != "/slots"}, {"/completion"})
+        copies = ["/slots/0?action=save", "/slots/1?action=restore", "/slots/2?action=restore"]  # for each of two levels
+        self.assertEqual([path for path, _ in two.bodies if path != "/completion"], copies * 2)
         self.assertIn("a / b", out)
 
     def test_history_without_ids_is_random(self):
@@ -299,7 +305,8 @@ class Failures(WithServer):
         self.assertIn("cannot be reached", err)
 
     def test_bad_arguments(self):
-        for wrong in (["--server", "x"], [], ["--server", "a=b", "--turns", "0"], ["--server", "a=b", "--server", "a=c"], ["--server", "a=b", "--ids", "5:3"]):
+        here = ["--server", "a=b"]
+        for wrong in (["--server", "x"], [], here + ["--turns", "0"], here + ["--server", "a=c"], here + ["--ids", "5:3"]):
             with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()):
                 main.parse(wrong)
             self.assertEqual(end.exception.code, 2)
@@ -319,7 +326,8 @@ class Workload(unittest.TestCase):
                     found = workload.solve_new(sizes, target, history)
                 except ValueError:
                     continue
-                around = [abs(workload.hit_rate(dataclasses.replace(sizes, new=n), history) - target) for n in (max(1, found.new - 1), found.new, found.new + 1)]
+                around = [abs(workload.hit_rate(dataclasses.replace(sizes, new=n), history) - target)
+                          for n in (max(1, found.new - 1), found.new, found.new + 1)]
                 self.assertEqual(min(around), around[1])
 
     def test_hit_rate_by_hand(self):
@@ -370,7 +378,8 @@ class Statistics(unittest.TestCase):
 class Output(unittest.TestCase):
     def test_svg_is_well_formed(self):
         for log in (False, True):
-            drawing = svg.plot([("a <&> \"b\"", [(1.0, 2.0, "<1>"), (50.0, 3e6, "2")]), ("none", []), ("nan", [(math.nan, 1.0, "")])], "t & u", "x", "y", log)
+            lines = [("a <&> \"b\"", [(1.0, 2.0, "<1>"), (50.0, 3e6, "2")]), ("none", []), ("nan", [(math.nan, 1.0, "")])]
+            drawing = svg.plot(lines, "t & u", "x", "y", log)
             root = xml.etree.ElementTree.fromstring(drawing)
             self.assertEqual(len(root.findall("{*}circle")), 2)
         xml.etree.ElementTree.fromstring(svg.plot([], "", "", ""))

@@ -66,7 +66,7 @@ class Target:
                                    options.timeout)
 
     async def probe(self, options, request, output=1):
-        """A request outside the measurement. A server that refuses the fields beyond OpenAI's is asked without them from then on."""
+        """A request outside the measurement. A server that refuses the fields beyond OpenAI's is asked without them from now on."""
         try:
             return (await self.ask(options, request, output))[1]
         except client.RequestError as problem:
@@ -81,9 +81,11 @@ class Target:
         others = [s["id"] for s in client.json.loads(body) if s["id"] != slot] if status == 200 else []
         steps = [(slot, "save")] + [(other, "restore") for other in others] if others else []
         for place, action in steps:
-            status, body = await client.fetch(self.address, "POST", f"/slots/{place}?action={action}", {"filename": "prefix"}, self.key)
+            where = f"/slots/{place}?action={action}"
+            status, _ = await client.fetch(self.address, "POST", where, {"filename": "prefix"}, self.key)
             if status != 200:
-                return
+                return False
+        return True
 
     async def metrics(self):
         try:
@@ -95,13 +97,15 @@ class Target:
 
 async def calibrate(target, options):
     """How words become tokens, from the prompt tokens that the server counts."""
-    few, many, turn = [(await target.probe(options, request)).prompt_tokens for request in workload.probes(options.sizes, options.seed)]
+    asked = workload.probes(options.sizes, options.seed)
+    few, many, turn = [(await target.probe(options, request)).prompt_tokens for request in asked]
     return workload.WordScale.fit(options.sizes, few, many, workload.STEP, turn)
 
 
 async def gives_ids(target, options):
     """Whether answers come with their token ids, so that they can stand in the next prompt."""
-    talk = workload.IdTalk(dataclasses.replace(options.sizes, prefix=4, suffix=4), options.ids, options.history, ("probe",), ("probe",))
+    sizes = dataclasses.replace(options.sizes, prefix=4, suffix=4)
+    talk = workload.IdTalk(sizes, options.ids, options.history, ("probe",), ("probe",))
     answer = await target.probe(options, talk.request(), 2)
     return answer.has_ids and len(answer.ids) == answer.output_tokens
 
@@ -111,7 +115,7 @@ class LevelRun:
 
     def __init__(self, target, options, users, sessions, turn_of_run=0):
         self.target, self.options, self.users, self.sessions, self.round = target, options, users, sessions, turn_of_run
-        self.requests, self.queue, self.deadline, self.shared = [], list(range(sessions)), None, 0
+        self.requests, self.queue, self.deadline, self.shared, self.note = [], list(range(sessions)), None, 0, ""
 
     def key(self, *more):
         return (self.options.seed, self.round, self.users, *more)
@@ -132,7 +136,8 @@ class LevelRun:
             answer = await self.target.probe(o, self.talk(0).priming())
             self.shared = answer.prompt_tokens
             if self.target.native:
-                await self.target.spread(answer.slot)
+                copied = await self.target.spread(answer.slot)
+                self.note = "" if copied else "the shared prefix could not be copied into every slot"
         before, start = await self.target.metrics(), time.monotonic()
         if o.level_seconds:
             self.deadline = start + o.level_seconds
@@ -143,7 +148,7 @@ class LevelRun:
     def level(self, seconds, measured=None):
         planned = self.sessions * self.options.sizes.turns
         finished = len(self.requests)
-        note = f"cut after {finished} of {planned} requests" if finished < planned and self.over() else ""
+        note = f"cut after {finished} of {planned} requests" if finished < planned and self.over() else self.note
         return stats.Level(self.target.name, self.users, self.round, seconds, self.requests, planned, measured, note)
 
     async def user(self, number):

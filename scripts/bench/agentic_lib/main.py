@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import signal
@@ -88,7 +89,8 @@ def check(parser, args):
     names = [s.split("=", 1)[0] for s in args.server] + args.spawn
     if len(set(names)) < len(names):
         parser.error("two servers of one name")
-    if min([args.turns, args.output, args.prefix, args.suffix, args.sessions, args.rounds, *args.users, *[c - 1 for c in args.context], *(args.new or [])]) < 1:
+    counts = [args.turns, args.output, args.prefix, args.suffix, args.sessions, args.rounds, *args.users, *(args.new or [])]
+    if min(counts + [c - 1 for c in args.context]) < 1:
         parser.error("sizes and numbers must be at least 1")
     if not 0 < args.hit_rate < 1:
         parser.error("--hit-rate is between 0 and 1")
@@ -199,8 +201,9 @@ class Bench:
                 raise
         self.levels.append(level)
         row = stats.summarize([level])
-        print(f"  {users:3} users  {name:8} {row['tokens_min']:10.0f} tokens/min  TTFT p50 {row['ttft_p50']:7.0f} ms  ITL p50 {row['itl_p50']:6.1f} ms"
-              f"  hits {100 * row['hits_claimed']:5.1f} %  {row['requests']}/{row['planned']} requests in {level.seconds:.1f} s"
+        print(f"  {users:3} users  {name:8} {row['tokens_min']:10.0f} tokens/min  TTFT p50 {row['ttft_p50']:7.0f} ms"
+              f"  ITL p50 {row['itl_p50']:6.1f} ms  hits {100 * row['hits_claimed']:5.1f} %"
+              f"  {row['requests']}/{row['planned']} requests in {level.seconds:.1f} s"
               f"{'  ' + level.note if level.note else ''}", flush=True)
 
     def agentic(self):
@@ -234,12 +237,14 @@ class Bench:
         run = driver.LevelRun(target, options, 1, 1)
         level = asyncio.run(run.run())
         self.levels.append(level)
-        cold, warm = level.requests[:1], [r for r in level.done() if r.turn > 0]
+        warm = [r for r in level.done() if r.turn > 0]
         ttft = [1e3 * r.ttft for r in warm]
-        row = {"server": target.name, "context": context, "new": new, "cold_ms": 1e3 * cold[0].ttft, "warm_p50": stats.percentile(ttft, .5),
-               "warm_min": min(ttft, default=float("nan")), "warm_max": max(ttft, default=float("nan")),
-               "cached_percent": 100.0 * sum(r.cached_tokens for r in warm) / max(1, sum(r.prompt_tokens for r in warm)), "turns": len(warm)}
-        print(f"  {target.name:8} context {context:6}: cold {row['cold_ms']:8.0f} ms, {new} new tokens {row['warm_p50']:7.1f} ms", flush=True)
+        cached, prompts = sum(r.cached_tokens for r in warm), sum(r.prompt_tokens for r in warm)
+        row = {"server": target.name, "context": context, "new": new, "cold_ms": 1e3 * level.requests[0].ttft,
+               "warm_p50": stats.percentile(ttft, .5), "warm_min": min(ttft, default=math.nan), "warm_max": max(ttft, default=math.nan),
+               "cached_percent": 100.0 * cached / max(1, prompts), "turns": len(warm)}
+        print(f"  {target.name:8} context {context:6}: cold {row['cold_ms']:8.0f} ms, {new} new tokens {row['warm_p50']:7.1f} ms",
+              flush=True)
         return row
 
     def finish(self):
@@ -292,6 +297,8 @@ def main(arguments=None):
         print("interrupted", file=sys.stderr)
         return 130
     except (client.RequestError, servers.ServerError, ValueError, OSError) as problem:
+        if bench is not None and bench.levels:
+            bench.finish()
         print(f"error: {problem}", file=sys.stderr)
         return 2
     finally:

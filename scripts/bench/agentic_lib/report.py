@@ -98,5 +98,6 @@ def warm_plot(rows, title):
     """TTFT of a warm turn over the length of the context, one line per server and number of new tokens."""
     series = {}
     for row in rows:
-        series.setdefault(f"{row['server']}, {row['new']} new", []).append((row["context"], row["warm_p50"], f"{row['warm_p50']:.0f}"))
+        point = (row["context"], row["warm_p50"], text(row["warm_p50"], 0))
+        series.setdefault(f"{row['server']}, {row['new']} new", []).append(point)
     return svg.plot(list(series.items()), title, "tokens of context", "TTFT of a warm turn, ms (median)", log_x=True)

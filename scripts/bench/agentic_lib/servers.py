@@ -58,7 +58,8 @@ class Spawned:
         self.log = self.folder / f"{self.name}.log"
         command = [part.replace("{folder}", str(self.folder)) for part in command]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                            start_new_session=True)
 
     def fail(self, what):
         tail = "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])

@@ -64,9 +64,11 @@ def plot(series, title, x_label, y_label, log_x=False):
     for i, (name, points) in enumerate(series):
         color = COLORS[i % len(COLORS)]
         places = [(x.at(px), y.at(py), label) for px, py, label in points]
-        out.append(f'<polyline fill="none" stroke="{color}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)}"/>')
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b, _ in places)
+        out.append(f'<polyline fill="none" stroke="{color}" stroke-width="2" points="{line}"/>')
         for a, b, label in places:
-            out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{color}"/>', _text(a + 7, b - 7, label, 12, "start", f'style="fill:{color}"')]
+            out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{color}"/>',
+                    _text(a + 7, b - 7, label, 12, "start", f'style="fill:{color}"')]
         out += [f'<rect x="{WIDTH - RIGHT - 170}" y="{TOP + 8 + 20 * i}" width="12" height="12" fill="{color}"/>',
                 _text(WIDTH - RIGHT - 152, TOP + 19 + 20 * i, name, 13, "start")]
     return "\n".join(out + ["</svg>"]) + "\n"
