@@ -368,6 +368,7 @@ TEST_CASE("errors of the worker become the client's errors") {
   for (const Expect& e : {Expect{"invalid", 400, true},
                           {"unavailable", 503, true},
                           {"unsupported", 400, true},
+                          {"deadline", 504, true},
                           {"internal", 500, false},
                           {"", 500, false}}) {
     CAPTURE(e.code);
@@ -392,7 +393,7 @@ TEST_CASE("errors of the worker become the client's errors") {
     CHECK(during.body.find("\"finish_reason\":\"") == std::string::npos);
   }
   b.check_idle();
-  CHECK(b.finished("error") == 10);
+  CHECK(b.finished("error") == 12);
   CHECK(b.finished("stop") == 0);
 }
 

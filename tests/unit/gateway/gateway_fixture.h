@@ -171,11 +171,12 @@ class FakeBackend final : public gateway::Backend {
     }
     if (listener != nullptr) listener->on_tokens(update);
   }
-  void admit(uint64_t id, uint32_t cached = 0) {
+  void admit(uint64_t id, uint32_t cached = 0, uint32_t host = 0) {
     wire::SequenceTokens u;
     u.set_id(id);
     u.set_admitted(true);
     u.set_cached_tokens(cached);
+    u.set_cached_host_tokens(host);
     say(id, u);
   }
   void tokens(uint64_t id, const Ids& ids, wire::Finish finish = wire::FINISH_NONE,
@@ -280,6 +281,10 @@ class GatewayBench {
     clients.clear();
   }
 
+  // The requests to come belong to this tenant.
+  std::string tenant;
+  uint32_t tenant_weight = 1;
+
   FakeClient& send(const std::string& method, const std::string& path, std::string body = {}) {
     clients.push_back(std::make_unique<FakeClient>());
     http::Request request;
@@ -287,6 +292,8 @@ class GatewayBench {
     request.path = request.target = path;
     request.body = std::move(body);
     request.peer.address = "test";
+    request.tenant = tenant;
+    request.tenant_weight = tenant_weight;
     router.handle(std::move(request), http::Responder(clients.back()->exchange));
     return *clients.back();
   }
@@ -335,6 +342,23 @@ class GatewayBench {
     return metric("vllm:request_success_total{finished_reason=\"" + reason +
                   "\",model_name=\"micro\"}");
   }
+  // Where prompt tokens came from; the parts must make up the whole.
+  double from(const std::string& source) {
+    return metric("vllm:prompt_tokens_by_source_total{model_name=\"micro\",source=\"" + source +
+                  "\"}");
+  }
+  void check_tokens_add_up() {
+    const double local = from("local_cache_hit"), host = from("external_kv_transfer");
+    const double all = model_metric("vllm:prompt_tokens_total");
+    CHECK(local + host + from("local_compute") == all);
+    CHECK(model_metric("vllm:prefix_cache_queries_total") == all);
+    CHECK(model_metric("vllm:prefix_cache_hits_total") == local);
+    CHECK(model_metric("vllm:external_prefix_cache_queries_total") == all - local);
+    CHECK(model_metric("vllm:external_prefix_cache_hits_total") == host);
+    CHECK(model_metric("vllm:prompt_tokens_cached_total") == local + host);
+    CHECK(model_metric("vllm:request_prompt_tokens_sum") == all);
+    CHECK(model_metric("vllm:request_prefill_kv_computed_tokens_sum") == from("local_compute"));
+  }
   // What must hold whenever nothing runs.
   void check_idle() {
     settle();
@@ -347,6 +371,7 @@ class GatewayBench {
     }
     CHECK(model_metric("weft_stream_unterminated_total") == 0);
     CHECK(metric("weft_requests_inflight") == 0);
+    check_tokens_add_up();
     for (const auto& client : clients) {
       CHECK_FALSE(client->aborted);
       CHECK(client->answers <= 1);

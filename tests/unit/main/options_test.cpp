@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "temp_dir.h"
 
@@ -113,6 +114,21 @@ TEST_CASE("flags of direct use become one deployment") {
   CHECK(c.daemon.log_level == "debug");
   CHECK(c.daemon.trust_user_plugins);
   CHECK(out.options.config_path.empty());
+}
+
+TEST_CASE("prefixes can be turned off, and a check reads the key file") {
+  const TempDir dir;
+  CHECK(parse({"--model", dir.path()}).options.config.deployments[0].cache.prefix_cache);
+  CHECK_FALSE(parse({"--model", dir.path(), "--no-prefix-cache"})
+                  .options.config.deployments[0]
+                  .cache.prefix_cache);
+  const std::string keys = dir.file("keys");
+  std::ofstream(keys) << "sk-secret-1 acme x\n";
+  refused({"--model", dir.path(), "--api-key-file", keys.c_str(), "--check"}, kExitConfig,
+          ":1: expected a weight");
+  std::ofstream(keys) << "sk-secret-1 acme 2\n";
+  CHECK(parse({"--model", dir.path(), "--api-key-file", keys.c_str(), "--check"}).exit_code ==
+        kExitOk);
 }
 
 TEST_CASE("direct use without flags has defaults that work") {
