@@ -1,6 +1,7 @@
 #include "engine/plan/trace.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -65,6 +66,19 @@ Result<std::string_view> get_framed(std::string_view bytes, size_t* at) {
   return contents;
 }
 
+// Only an ordinary file: a device or a link stays where it is.
+Status move_away(const std::string& path) {
+  struct stat info = {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (!S_ISREG(info.st_mode)) {
+    return make_error(ErrorCode::kInvalid,
+                      "the scheduler trace {} is there and no ordinary file: name another", path);
+  }
+  if (std::rename(path.c_str(), (path + ".old").c_str()) == 0) return {};
+  return make_error(ErrorCode::kIo, "cannot move the old trace {} out of the way: {}", path,
+                    std::strerror(errno));
+}
+
 }  // namespace
 
 TraceWriter::TraceWriter(std::string path, UniqueFd fd, uint64_t bytes_max)
@@ -73,10 +87,7 @@ TraceWriter::TraceWriter(std::string path, UniqueFd fd, uint64_t bytes_max)
 Result<std::unique_ptr<TraceWriter>> TraceWriter::open(const std::string& path,
                                                        std::string_view scheduler,
                                                        uint64_t bytes_max) {
-  if (std::rename(path.c_str(), (path + ".old").c_str()) != 0 && errno != ENOENT) {
-    return make_error(ErrorCode::kIo, "cannot move the old trace {} out of the way: {}", path,
-                      std::strerror(errno));
-  }
+  WEFT_TRY(move_away(path));
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
   if (!fd.valid()) {
     return make_error(ErrorCode::kIo, "cannot create the scheduler trace {}: {}", path,
