@@ -81,7 +81,8 @@ Status LoadedModel::bring_up() {
   // made.
   WEFT_ASSIGN(
       const engine::CacheSizes sizes,
-      engine::size_caches(plan_, uint64_t{1} << 46, options_.max_sequences, options_.max_context));
+      engine::size_caches(plan_, uint64_t{1} << 46,
+                          {options_.max_sequences, options_.max_context, false, 0}));
   WEFT_ASSIGN(caches_, engine::Caches::make(plan_, sizes, /*poison=*/false));
   const std::atomic<bool> cancel{false};
   WEFT_TRY(session_->load_weights([](uint64_t, uint64_t) {}, cancel));

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "engine/batch.h"
-#include "engine/cache.h"
+#include "engine/cache/arenas.h"
 #include "engine/plugin_models.h"
 #include "engine/sequence.h"
 #include "plugin/params.h"

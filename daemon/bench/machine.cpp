@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "bench/peaks.h"
-#include "engine/cache.h"
+#include "engine/cache/sizes.h"
 #include "plugin/host_memory.h"
 #include "plugin/host_table.h"
 

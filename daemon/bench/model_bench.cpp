@@ -62,9 +62,10 @@ void ModelBench::pretend_computed(Sequence* sequence) {
   };
   for (uint32_t g = 0; g < model_.caches().groups().size(); ++g) {
     if (model_.caches().groups()[g].rows) {
-      for (const engine::Page& page : sequence->cache.pages(g)) fill(g, page.unit());
+      const engine::SequenceCache::Rows& rows = sequence->cache.rows(g);
+      for (size_t i = 0; i < rows.size(); ++i) fill(g, rows.unit(i));
     } else {
-      fill(g, sequence->cache.slot(g).unit());
+      fill(g, sequence->cache.write_slot(g));
     }
   }
   sequence->computed = sequence->length() - 1;

@@ -93,12 +93,14 @@ void BatchBuilder::fill_maps(std::span<const PlannedRun> runs) {
     if (caches_.groups()[g].rows) {
       size_t stride = 1;
       for (const PlannedRun& run : runs) {
-        stride = std::max(stride, run.sequence->cache.pages(g).size());
+        stride = std::max(stride, run.sequence->cache.rows(g).size());
       }
       table_[g].assign(stride * runs.size(), -1);
       for (size_t i = 0; i < runs.size(); ++i) {
         int32_t* entry = table_[g].data() + i * stride;
-        for (const Page& page : runs[i].sequence->cache.pages(g)) *entry++ = page.unit();
+        const SequenceCache::Rows& rows = runs[i].sequence->cache.rows(g);
+        for (const cache::LiveRef& page : rows.shared) *entry++ = page.unit();
+        for (const cache::OwnedUnit& page : rows.owned) *entry++ = page.unit();
       }
       maps_[g].table = table_[g].data();
       maps_[g].table_stride = stride;
@@ -106,9 +108,9 @@ void BatchBuilder::fill_maps(std::span<const PlannedRun> runs) {
       read_slot_[g].clear();
       write_slot_[g].clear();
       for (const PlannedRun& run : runs) {
-        const int32_t slot = run.sequence->cache.slot(g).unit();
-        read_slot_[g].push_back(run.sequence->computed == 0 ? -1 : slot);
-        write_slot_[g].push_back(slot);
+        const SequenceCache& cache = run.sequence->cache;
+        read_slot_[g].push_back(run.sequence->computed == 0 ? -1 : cache.read_slot(g));
+        write_slot_[g].push_back(cache.write_slot(g));
       }
       maps_[g].read_slot = read_slot_[g].data();
       maps_[g].write_slot = write_slot_[g].data();

@@ -8,11 +8,16 @@
 #include <span>
 #include <vector>
 
-#include "engine/cache.h"
-#include "engine/scheduler.h"
+#include "engine/cache/arenas.h"
+#include "engine/sequence.h"
 #include "weft/model.h"
 
 namespace weft::engine {
+
+struct PlannedRun {
+  Sequence* sequence = nullptr;
+  uint32_t rows = 0;  // starting at sequence->computed
+};
 
 struct BatchLimits {
   uint32_t max_rows = 1;

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 namespace weft::engine {
 namespace {
@@ -13,9 +15,9 @@ namespace {
 constexpr int kPromptEntriesPerBatch = 1 << 16;
 
 BatchLimits batch_limits(const StepModel& model, const EngineOptions& options) {
-  return {options.limits.max_batch_tokens,
-          options.limits.max_sequences,
-          options.limits.max_logit_rows,
+  return {options.compose.max_batch_tokens,
+          options.compose.max_sequences,
+          options.compose.max_logit_rows,
           options.max_context,
           model.info.vocab,
           model.info.hidden,
@@ -42,16 +44,20 @@ uint64_t resident_bytes() {
 
 }  // namespace
 
-Engine::Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit)
+Engine::Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit,
+               std::unique_ptr<Planner> planner)
     : model_(model),
       caches_(caches),
       options_(std::move(options)),
       emit_(std::move(emit)),
-      scheduler_(options_.limits),
+      coordinator_(caches, {options_.keep_prefixes, options_.host, options_.now_us}),
+      roster_({options_.compose.max_sequences, options_.max_waiting, options_.max_waiting_bytes}),
+      composer_(options_.compose, caches, &coordinator_, &roster_, &tenants_,
+                planner != nullptr ? std::move(planner) : std::make_unique<Planner>()),
       builder_(batch_limits(model_, options_), *caches) {
   WEFT_CHECK(options_.now_us && emit_);
-  runs_.reserve(options_.limits.max_sequences);
-  ended_.reserve(options_.limits.max_sequences);
+  runs_.reserve(options_.compose.max_sequences);
+  ended_.reserve(options_.compose.max_sequences);
   scratch_.order.reserve(model_.info.vocab);
   scratch_.weight.reserve(model_.info.vocab);
 }
@@ -70,16 +76,25 @@ void Engine::generate(wire::Generate message) {
     refuse(id, request.error());
     return;
   }
-  auto sequence = std::make_unique<Sequence>(std::move(request).value(), caches_, next_order_++,
-                                             options_.now_us());
+  const uint64_t now = options_.now_us();
+  const cache::Key128 root =
+      cache::root_key(options_.model_identity, request->tenant, request->cache_salt);
+  auto sequence =
+      std::make_unique<Sequence>(std::move(request).value(), caches_, next_order_++, now, root);
+  sequence->tenant = tenants_.enter(sequence->request.tenant, sequence->request.tenant_weight, now);
+  sequence->queued_us = now;
+  sequence->chain.extend(sequence->tokens);
   sequence->prompt_top_count = static_cast<uint32_t>(
       std::clamp<int64_t>(sequence->request.sampling.prompt_logprobs, 0, model_.info.vocab));
-  const Status status = scheduler_.enqueue(std::move(sequence));
-  if (!status.ok()) refuse(id, status.error());
+  Status status = composer_.may_queue(*sequence, now);
+  const uint32_t tenant = sequence->tenant;
+  if (status.ok()) status = roster_.enqueue(std::move(sequence));
+  if (!status.ok()) return refuse(id, status.error());
+  tenants_.begin(tenant);
 }
 
 void Engine::cancel(uint64_t id, const std::string& reason) {
-  std::unique_ptr<Sequence> sequence = scheduler_.remove(id);
+  std::unique_ptr<Sequence> sequence = roster_.remove(id);
   if (sequence == nullptr) return;  // its final message is already on the way
   const Error why(ErrorCode::kCancelled, reason.empty() ? "cancelled" : reason);
   finish(std::move(sequence), wire::FINISH_CANCELLED, &why);
@@ -104,12 +119,23 @@ wire::SequenceTokens* Engine::entry(Sequence* sequence) {
   return batch->mutable_sequences(sequence->entry_index);
 }
 
-void Engine::finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error) {
+void Engine::finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error,
+                    const char* error_code) {
   const uint64_t now = options_.now_us();
+  // What an error left in the caches is in doubt; everything else is worth keeping, a cancelled answer
+  // too: its client may come back.
+  const bool keep = finish != wire::FINISH_ERROR;
+  composer_.leave(sequence.get(), keep,
+                  finish == wire::FINISH_CANCELLED ? WEFT_E_CANCELLED
+                  : keep                           ? WEFT_OK
+                                                   : WEFT_E_INTERNAL,
+                  now);
   wire::SequenceTokens* e = entry(sequence.get());
   e->set_finish(finish);
   if (error != nullptr) e->set_error(error->message);
-  if (error != nullptr && finish == wire::FINISH_ERROR) e->set_error_code(error_word(error->code));
+  if (error != nullptr && finish == wire::FINISH_ERROR) {
+    e->set_error_code(error_code != nullptr ? error_code : error_word(error->code));
+  }
   const uint64_t admitted = sequence->admitted_us == 0 ? now : sequence->admitted_us;
   const uint64_t first = sequence->first_token_us == 0 ? now : sequence->first_token_us;
   e->set_queue_us(admitted - sequence->arrived_us);
@@ -135,18 +161,18 @@ void Engine::flush_tokens() {
 }
 
 void Engine::fail_all(const Error& error) {
-  for (const uint64_t id : scheduler_.ids()) {
-    finish(scheduler_.remove(id), wire::FINISH_ERROR, &error);
+  for (const uint64_t id : roster_.ids()) {
+    finish(roster_.remove(id), wire::FINISH_ERROR, &error);
   }
 }
 
 void Engine::end_draining() {
   if (!draining()) return;
-  if (scheduler_.has_work() && options_.now_us() >= drain_deadline_us_) {
+  if (!roster_.empty() && options_.now_us() >= drain_deadline_us_) {
     fail_all(Error(ErrorCode::kUnavailable,
                    "the worker is shutting down and the time to finish is over"));
   }
-  if (scheduler_.has_work()) return;
+  if (!roster_.empty()) return;
   flush_tokens();
   drained_ = true;
   wire::Envelope drained;
@@ -155,7 +181,7 @@ void Engine::end_draining() {
 }
 
 void Engine::emit_stats(uint64_t now) {
-  const bool idle = !scheduler_.has_work();
+  const bool idle = roster_.empty();
   if (now < stats_due_us_ && idle == stats_idle_) return;
   if (idle && stats_idle_) return;  // nothing new to say
   stats_idle_ = idle;
@@ -163,19 +189,21 @@ void Engine::emit_stats(uint64_t now) {
   wire::WorkerStats* s = stats_.mutable_stats();
   s->Clear();
   s->set_step(steps_);
-  s->set_running(static_cast<uint32_t>(scheduler_.running()));
-  s->set_waiting(static_cast<uint32_t>(scheduler_.waiting()));
+  s->set_running(static_cast<uint32_t>(roster_.running().size()));
+  s->set_waiting(static_cast<uint32_t>(roster_.waiting().size()));
   for (const Caches::Group& group : caches_->groups()) {
     wire::GroupUse* use = s->add_groups();
     use->set_name(group.name);
     use->set_units_total(group.total());
     use->set_units_used(group.used());
+    use->set_units_cached(group.pool->cached());
   }
   s->set_prompt_tokens_total(prompt_tokens_total_);
   s->set_generated_tokens_total(generated_tokens_total_);
   s->set_last_step_us(last_step_us_);
   s->set_last_batch_tokens(last_batch_tokens_);
-  s->set_preemptions_total(scheduler_.preemptions());
+  s->set_preemptions_total(composer_.preemptions());
+  composer_.describe(s);
   s->set_resident_bytes(resident_bytes());
   emit_(stats_);
 }
@@ -184,12 +212,23 @@ void Engine::emit_stats(uint64_t now) {
 
 bool Engine::step() {
   end_draining();
-  const bool work = scheduler_.has_work() && !faulted_;
+  bool work = !roster_.empty() && !faulted_;
   if (work) {
-    const std::vector<PlannedRun>& plan = scheduler_.plan();
+    const std::vector<PlannedRun>& plan = composer_.compose(options_.now_us());
     runs_.assign(plan.begin(), plan.end());
-    note_admissions(options_.now_us());
-    if (encode_media()) run_step();
+    end_refused();
+    note_admissions();
+    if (runs_.empty()) {
+      idle_wait();
+    } else if (encode_media()) {
+      run_step();
+    }
+  } else {
+    coordinator_.poll();
+    if (coordinator_.abandoning()) {
+      work = true;
+      idle_wait();
+    }
   }
   flush_tokens();
   end_draining();
@@ -197,12 +236,50 @@ bool Engine::step() {
   return work;
 }
 
-void Engine::note_admissions(uint64_t now) {
+// There is work, but nothing can run: a prefix is on its way, or the policy waits for one.
+void Engine::idle_wait() {
+  constexpr uint64_t kWaitUs = 500;
+  if (coordinator_.copying()) {
+    coordinator_.host().queue().wait(kWaitUs);
+  } else if (!options_.host.inline_copies) {
+    std::this_thread::sleep_for(std::chrono::microseconds(kWaitUs / 5));
+  }
+}
+
+// What the policy refused, and what makes no progress whatever is tried.
+void Engine::end_refused() {
+  refused_.clear();
+  for (const Sequence* s : composer_.dropped()) refused_.push_back(s->id());
+  for (const uint64_t id : refused_) {
+    std::unique_ptr<Sequence> s = roster_.remove(id);
+    const bool late = s->request.deadline_ms != 0;
+    const Error error =
+        late ? Error(ErrorCode::kUnavailable,
+                     fmt::format("the request waited longer than its deadline of {} ms",
+                                 s->request.deadline_ms))
+             : Error(ErrorCode::kUnavailable, "the worker is overloaded: try again later");
+    finish(std::move(s), wire::FINISH_ERROR, &error, late ? "deadline" : nullptr);
+  }
+  refused_.clear();
+  for (const Sequence* s : composer_.stuck()) refused_.push_back(s->id());
+  for (const uint64_t id : refused_) {
+    std::erase_if(runs_, [&](const PlannedRun& run) { return run.sequence->id() == id; });
+    const Error error(ErrorCode::kInternal,
+                      "the request made no progress for a long time and was given up");
+    finish(roster_.remove(id), wire::FINISH_ERROR, &error);
+  }
+}
+
+void Engine::note_admissions() {
   for (const PlannedRun& run : runs_) {
-    if (run.sequence->admitted_us != 0) continue;
-    run.sequence->admitted_us = std::max<uint64_t>(now, 1);
-    prompt_tokens_total_ += run.sequence->prompt_tokens;
-    entry(run.sequence)->set_admitted(true);
+    Sequence* s = run.sequence;
+    if (s->announced) continue;
+    s->announced = true;
+    prompt_tokens_total_ += s->prompt_tokens;
+    wire::SequenceTokens* e = entry(s);
+    e->set_admitted(true);
+    e->set_cached_tokens(s->cached_local + s->cached_host);
+    e->set_cached_host_tokens(s->cached_host);
   }
 }
 
@@ -214,7 +291,7 @@ bool Engine::encode_media() {
       ++i;
       continue;
     }
-    finish(scheduler_.remove(runs_[i].sequence->id()), wire::FINISH_ERROR, &status.error());
+    finish(roster_.remove(runs_[i].sequence->id()), wire::FINISH_ERROR, &status.error());
     runs_.erase(runs_.begin() + static_cast<ptrdiff_t>(i));
   }
   return !runs_.empty();
@@ -252,6 +329,7 @@ void Engine::run_step() {
   const weft_status status = model_.table->step(model_.self, &batch, &err);
   ++steps_;
   last_batch_tokens_ = batch.n_rows;
+  composer_.stepped(batch.n_rows, (options_.now_us() - begin) * 1000);
   if (status != WEFT_OK) {
     fail_step(status, text_of(err, status));
     return;
@@ -261,14 +339,14 @@ void Engine::run_step() {
   ended_.clear();
   for (const PlannedRun& run : runs_) take_results(run, &logit_row);
   WEFT_CHECK(logit_row == batch.n_logit_rows);
-  for (const auto& [id, why] : ended_) finish(scheduler_.remove(id), why, nullptr);
+  for (const auto& [id, why] : ended_) finish(roster_.remove(id), why, nullptr);
   last_step_us_ = options_.now_us() - begin;
 }
 
 void Engine::fail_step(weft_status status, const std::string& message) {
   const Error error(ErrorCode::kInternal, "the model failed in a step: " + message);
   for (const PlannedRun& run : runs_) {
-    finish(scheduler_.remove(run.sequence->id()), wire::FINISH_ERROR, &error);
+    finish(roster_.remove(run.sequence->id()), wire::FINISH_ERROR, &error);
   }
   if (++failed_steps_ < kFailedStepsMax && status != WEFT_E_DEVICE) return;
   faulted_ = true;
@@ -295,17 +373,18 @@ void Engine::take_results(const PlannedRun& run, uint32_t* logit_row) {
         left += sequence->wants_prompt_row(later) || later + 1 == sequence->length() ? 1u : 0u;
       }
       *logit_row += left;
-      finish(scheduler_.remove(sequence->id()), wire::FINISH_ERROR, &recorded.error());
+      finish(roster_.remove(sequence->id()), wire::FINISH_ERROR, &recorded.error());
       return;
     }
   }
   sequence->computed += run.rows;
-  if (sequence->computed < sequence->length()) return;
+  if (sequence->computed < sequence->length()) return composer_.keep(sequence);
   const Result<int32_t> token = next_token(sequence, builder_.logits((*logit_row)++));
   if (!token.ok()) {
-    finish(scheduler_.remove(sequence->id()), wire::FINISH_ERROR, &token.error());
+    finish(roster_.remove(sequence->id()), wire::FINISH_ERROR, &token.error());
     return;
   }
+  composer_.keep(sequence);  // not before its logits have proved to be numbers
   const wire::Finish why = finish_after(*sequence, *token);
   if (why != wire::FINISH_NONE) ended_.emplace_back(sequence->id(), why);
 }
@@ -345,6 +424,7 @@ Result<int32_t> Engine::next_token(Sequence* sequence, std::span<float> logits) 
   sequence->tokens.push_back(token);
   if (params.penalises()) sequence->counts.add_output(token);
   ++generated_tokens_total_;
+  tenants_.serve(sequence->tenant, 1);
   if (sequence->generated() == 1) {
     sequence->first_token_us = std::max<uint64_t>(options_.now_us(), 1);
     if (params.prompt_logprobs >= 0) send_prompt_logprobs(sequence);
@@ -391,6 +471,47 @@ wire::Finish Engine::finish_after(const Sequence& sequence, int32_t token) const
     return wire::FINISH_LENGTH;
   if (sequence.length() >= options_.max_context) return wire::FINISH_LENGTH;
   return wire::FINISH_NONE;
+}
+
+Status Engine::audit() const {
+  WEFT_TRY(coordinator_.audit());
+  for (const Caches::Group& g : caches_->groups()) {
+    if (roster_.empty() && !coordinator_.copying() && g.pool->active() != 0) {
+      return make_error(ErrorCode::kInternal,
+                        "nothing runs, but {} of {} units of cache group {} are in use",
+                        g.pool->active(), g.total(), g.name);
+    }
+  }
+  return {};
+}
+
+void Engine::report_audit(uint64_t id, bool drop_cache) {
+  coordinator_.poll();
+  // An idle worker can wait for its copies; they take milliseconds.
+  for (int i = 0; i < 1000 && roster_.empty() && coordinator_.copying(); ++i) {
+    coordinator_.host().queue().wait(5000);
+    coordinator_.poll();
+  }
+  if (drop_cache) coordinator_.drop_all();
+  const Status status = audit();
+  wire::Envelope out;
+  wire::AuditReport* report = out.mutable_audit_report();
+  report->set_id(id);
+  report->set_ok(status.ok());
+  if (!status.ok()) report->set_problem(status.error().message);
+  for (const Caches::Group& g : caches_->groups()) {
+    wire::AuditGroup* group = report->add_groups();
+    group->set_name(g.name);
+    group->set_total(g.total());
+    group->set_free(g.pool->free());
+    group->set_active(g.pool->active());
+    group->set_cached(g.pool->cached());
+  }
+  report->set_running(static_cast<uint32_t>(roster_.running().size()));
+  report->set_waiting(static_cast<uint32_t>(roster_.waiting().size()));
+  report->set_host_bytes_used(coordinator_.host().budget().used);
+  report->set_host_bytes_total(coordinator_.host().budget().total);
+  emit_(out);
 }
 
 Status Engine::warm_up() {

@@ -21,8 +21,10 @@
 
 #include "base/result.h"
 #include "engine/batch.h"
-#include "engine/cache.h"
-#include "engine/scheduler.h"
+#include "engine/cache/coordinator.h"
+#include "engine/composer.h"
+#include "engine/roster.h"
+#include "engine/tenants.h"
 #include "weft/model.h"
 #include "wire/weft.pb.h"
 
@@ -36,7 +38,12 @@ struct StepModel {
 };
 
 struct EngineOptions {
-  SchedulerLimits limits;
+  ComposerOptions compose;
+  uint32_t max_waiting = 1;
+  uint64_t max_waiting_bytes = 0;
+  bool keep_prefixes = true;
+  cache::HostTierOptions host;
+  std::string model_identity;  // prefixes of different models are never shared
   // Tokens of prompt and output together; every such sequence fits the caches alone.
   uint32_t max_context = 1;
   // Every step in the form whose bits do not depend on how a sequence is cut into steps.
@@ -51,8 +58,9 @@ class Engine {
   // Failing steps in a row after which the worker gives up and asks to be restarted.
   static constexpr uint32_t kFailedStepsMax = 8;
 
-  // caches: borrowed, outlives the Engine.
-  Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit);
+  // caches: borrowed, outlives the Engine. planner: NULL = the built-in policy.
+  Engine(StepModel model, Caches* caches, EngineOptions options, Emit emit,
+         std::unique_ptr<Planner> planner = nullptr);
 
   void generate(wire::Generate message);
   void cancel(uint64_t id, const std::string& reason);
@@ -61,7 +69,9 @@ class Engine {
   void drain(uint64_t deadline_ms);
   // Runs one step when there is work. False when there was none. Sends pending messages either way.
   bool step();
-  bool has_work() const { return scheduler_.has_work() || draining(); }
+  bool has_work() const {
+    return !roster_.empty() || draining() || coordinator_.abandoning();
+  }
   // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has
   // ended.
   bool faulted() const { return faulted_; }
@@ -69,13 +79,19 @@ class Engine {
   // Runs one row through the model and throws the result away: memory becomes resident, and a model
   // that produces nonsense is found before it is called ready.
   Status warm_up();
-  Status audit() const { return caches_->audit(); }
-  uint64_t preemptions() const { return scheduler_.preemptions(); }
+  // Every count against what is there; when idle also that nothing is held.
+  Status audit() const;
+  // Answers an Audit message. drop_cache: first gives up every kept prefix.
+  void report_audit(uint64_t id, bool drop_cache);
+  uint64_t preemptions() const { return composer_.preemptions(); }
+  Coordinator& coordinator() { return coordinator_; }
 
  private:
   bool draining() const { return drain_deadline_us_ != 0 && !drained_; }
   wire::SequenceTokens* entry(Sequence* sequence);
-  void finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error);
+  // error_code: for FINISH_ERROR, when the word of the error is not the right one.
+  void finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error,
+              const char* error_code = nullptr);
   void refuse(uint64_t id, const Error& error);
   void fail_all(const Error& error);
   void fail_step(weft_status status, const std::string& message);
@@ -83,7 +99,9 @@ class Engine {
   void end_draining();
   void emit_stats(uint64_t now);
 
-  void note_admissions(uint64_t now);
+  void end_refused();
+  void idle_wait();
+  void note_admissions();
   bool encode_media();
   Status encode(Sequence* sequence, uint32_t rows);
   void run_step();
@@ -97,7 +115,10 @@ class Engine {
   Caches* const caches_;
   const EngineOptions options_;
   const Emit emit_;
-  Scheduler scheduler_;
+  Coordinator coordinator_;
+  TenantBook tenants_;
+  Roster roster_;  // its sequences hold units: gone before the coordinator
+  Composer composer_;
   BatchBuilder builder_;
   SampleScratch scratch_;
   std::vector<TopLogprob> tops_;
@@ -108,6 +129,7 @@ class Engine {
   uint64_t batch_mark_ = 1;       // number of that batch
   std::vector<std::pair<uint64_t, wire::Finish>>
       ended_;  // scratch: sequences that end after this step
+  std::vector<uint64_t> refused_;  // scratch
   wire::Envelope stats_;
 
   uint64_t next_order_ = 0;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -28,6 +29,8 @@ class ModelSession {
   virtual Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) = 0;
   // The checkpoint's tensors until describe(), or NULL when the source has no checkpoint.
   virtual const weft_catalog* catalog() const { return nullptr; }
+  // What tells this model from every other one (prefixes are never shared between them).
+  virtual std::string identity() const { return {}; }
   // The scheduler plugin in charge, alive as long as the session; an empty one means the built-in
   // policy.
   virtual SchedulerRef scheduler() { return {}; }

@@ -29,6 +29,19 @@ using plugin::Registry;
 
 weft_str view_of(const std::string& text) { return {text.data(), text.size()}; }
 
+// Directory, config and every tensor's name, kind and shape: different models differ in one of them.
+std::string identity_of(const wire::Configure& configure, const std::string& config_json,
+                        const weft_catalog& catalog) {
+  std::string out = fmt::format("{}\n{}\n", configure.model_dir(), config_json);
+  for (uint64_t i = 0; i < catalog.n; ++i) {
+    const weft_catalog_entry* e = catalog.at(&catalog, i);
+    out += fmt::format("{} {} {}", std::string_view(e->name.data, e->name.len), e->dtype, e->bytes);
+    for (uint32_t d = 0; d < e->rank; ++d) out += fmt::format(" {}", e->shape[d]);
+    out += '\n';
+  }
+  return out;
+}
+
 class PluginSession : public ModelSession {
  public:
   explicit PluginSession(UseKernels use_kernels) : use_kernels_(std::move(use_kernels)) {}
@@ -37,6 +50,7 @@ class PluginSession : public ModelSession {
   StepModel model() override { return {model_.table<weft_model_v1>(), model_.get(), info_}; }
   Status load_weights(const BytesProgress& progress, const std::atomic<bool>& cancel) override;
   const weft_catalog* catalog() const override { return checkpoint_->catalog(); }
+  std::string identity() const override { return identity_; }
   SchedulerRef scheduler() override { return scheduler_.ref(); }
   void describe(wire::Ready* ready) override;
 
@@ -58,11 +72,12 @@ class PluginSession : public ModelSession {
   // the host table.
   std::unique_ptr<HostTable> host_;
   std::unique_ptr<Registry> registry_;
-  SchedulerPlugin scheduler_;
   Instance storage_;
   std::unique_ptr<Checkpoint> checkpoint_;
   Instance model_;
+  SchedulerPlugin scheduler_;
   weft_model_info info_ = {};
+  std::string identity_;
 };
 
 Status PluginSession::open(const wire::Configure& configure) {
@@ -157,6 +172,7 @@ Status PluginSession::open_model(const wire::Configure& configure) {
   WEFT_ASSIGN(model_, Instance::create(*choice.ref.plugin, WEFT_MODEL_ID, choice.params));
   WEFT_TRY(model_.start());
   const auto* table = model_.table<weft_model_v1>();
+  identity_ = identity_of(configure, dir.config_json, *checkpoint_->catalog());
   weft_err err = plugin::make_err();
   weft_status status = table->declare(model_.get(), checkpoint_->catalog(), &err);
   if (status != WEFT_OK) {

@@ -98,6 +98,8 @@ Result<MediaInput> parse_media(const wire::Media& m, const weft_model_info& mode
   out.rows = m.rows();
   out.patches.resize(floats);
   std::memcpy(out.patches.data(), m.patches().data(), m.patches().size());
+  const std::string grid = fmt::format("{} {} {} ", out.grid_t, out.grid_h, out.grid_w);
+  out.content = cache::root_key("image", grid, m.patches());
   return out;
 }
 
@@ -133,6 +135,38 @@ Status parse_all_media(const wire::Generate& message, const weft_model_info& mod
 
 }  // namespace
 
+namespace {
+
+// Beyond this many useful lengths a prompt would be cut into pieces that are too small.
+constexpr int kBoundariesMax = 64;
+
+Status parse_cache_hints(const wire::Generate& message, Request* out) {
+  if (message.boundaries_size() > kBoundariesMax) {
+    return make_error(ErrorCode::kInvalid, "{} boundaries, at most {} are allowed",
+                      message.boundaries_size(), kBoundariesMax);
+  }
+  uint32_t last = 0;
+  for (const uint32_t b : message.boundaries()) {
+    if (b <= last || b >= out->prompt.size()) {
+      return make_error(ErrorCode::kInvalid,
+                        "boundaries must rise and lie inside the prompt of {} tokens, got {} after "
+                        "{}",
+                        out->prompt.size(), b, last);
+    }
+    last = b;
+    out->boundaries.push_back(b);
+  }
+  out->tenant = message.tenant();
+  out->cache_salt = message.cache_salt();
+  out->tenant_weight = std::max(1u, message.tenant_weight());
+  out->priority = message.priority();
+  out->deadline_ms = message.deadline_ms();
+  out->no_cache = message.no_cache();
+  return {};
+}
+
+}  // namespace
+
 uint64_t Request::bytes() const {
   uint64_t sum = prompt.size() * sizeof(int32_t);
   for (const MediaInput& m : media) sum += m.patches.size() * sizeof(float);
@@ -163,6 +197,7 @@ Result<Request> parse_generate(const wire::Generate& message, const weft_model_i
   out.prompt.assign(message.prompt().begin(), message.prompt().end());
   WEFT_ASSIGN(out.sampling, parse_sampling(message.sampling(), model.vocab));
   WEFT_TRY(parse_all_media(message, model, &out));
+  WEFT_TRY(parse_cache_hints(message, &out));
   return out;
 }
 

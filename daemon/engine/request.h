@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/cache/key.h"
 #include "engine/sampler.h"
 #include "weft/model.h"
 #include "wire/weft.pb.h"
@@ -21,6 +23,7 @@ struct MediaInput {
   uint32_t grid_t = 0, grid_h = 0, grid_w = 0;
   uint32_t first = 0;          // position of the first placeholder
   uint32_t rows = 0;           // placeholders
+  cache::Key128 content;       // of grid and patches: images are equal when these are
   std::vector<float> encoded;  // [rows, hidden] once encoded; kept until the request ends
 };
 
@@ -29,6 +32,14 @@ struct Request {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   std::vector<MediaInput> media;  // by rising position
+
+  std::string tenant;
+  std::string cache_salt;
+  uint32_t tenant_weight = 1;
+  int32_t priority = 0;
+  uint64_t deadline_ms = 0;          // from arrival to the first token; 0 = none
+  std::vector<uint32_t> boundaries;  // lengths inside the prompt where later ones may go on
+  bool no_cache = false;
 
   uint64_t bytes() const;  // what it costs to let it wait
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/plan/scheduler_plugin.h"
+
 namespace weft::engine {
 namespace {
 
@@ -113,18 +115,38 @@ class ProgressReporter {
   uint64_t due_us_ = 0;
 };
 
-EngineOptions engine_options(const MemoryPlan& memory, const StartupHooks& hooks) {
+EngineOptions engine_options(const wire::Configure& configure, const MemoryPlan& memory,
+                             const StartupHooks& hooks) {
   const CacheSizes& sizes = memory.sizes;
   EngineOptions options;
-  options.limits.max_sequences = sizes.max_sequences;
-  options.limits.max_batch_tokens = memory.max_batch_tokens;
-  options.limits.max_logit_rows = sizes.max_sequences + kPromptLogitRows;
-  options.limits.max_waiting = memory.max_waiting;
-  options.limits.max_waiting_bytes = kMaxWaitingBytes;
+  options.compose.max_sequences = sizes.max_sequences;
+  options.compose.max_batch_tokens = memory.max_batch_tokens;
+  options.compose.max_logit_rows = sizes.max_sequences + kPromptLogitRows;
+  options.compose.prefill_chunk = configure.scheduler().prefill_chunk();
+  options.compose.itl_target_us = configure.scheduler().itl_target_us();
+  options.compose.seed = configure.scheduler().seed();
+  options.max_waiting = memory.max_waiting;
+  options.max_waiting_bytes = kMaxWaitingBytes;
+  options.keep_prefixes = !configure.cache().prefix_off();
+  options.host.bytes = configure.cache().host_bytes();
   options.max_context = sizes.max_context;
   options.deterministic = memory.deterministic;
   options.now_us = hooks.now_us;
   return options;
+}
+
+Status open_disk_tier(const wire::CacheSettings& settings, std::unique_ptr<cache::DiskDir>* dir,
+                      cache::HostTierOptions* options) {
+  if (settings.disk_dir().empty() || settings.prefix_off()) return {};
+  if (settings.host_bytes() == 0 || settings.disk_bytes() == 0) {
+    return Error(ErrorCode::kInvalid,
+                 "a disk tier lies below the tier in host memory: give sizes for both (host_memory "
+                 "and disk_size)");
+  }
+  WEFT_ASSIGN(*dir, cache::DiskDir::make(settings.disk_dir()));
+  options->disk_dir = (*dir)->path();
+  options->disk_bytes = settings.disk_bytes();
+  return {};
 }
 
 void describe(const RunningModel& m, const CacheSizes& sizes, const weft_mem_plan& plan,
@@ -156,8 +178,12 @@ Result<MemoryPlan> plan_model(const wire::Configure& configure, const StepModel&
   out.cache_budget = configure.memory_bytes() != 0
                          ? configure.memory_bytes()
                          : default_cache_budget(out.plan.weight_bytes + out.plan.workspace_bytes);
-  WEFT_ASSIGN(out.sizes,
-              size_caches(out.plan, out.cache_budget, limits.max_sequences, limits.max_context));
+  CacheWishes wishes;
+  wishes.max_sequences = limits.max_sequences;
+  wishes.max_context = limits.max_context;
+  wishes.keep_prefixes = !configure.cache().prefix_off();
+  wishes.snapshots = configure.cache().snapshots();
+  WEFT_ASSIGN(out.sizes, size_caches(out.plan, out.cache_budget, wishes));
   if (out.sizes.max_context < 2) {
     return make_error(
         ErrorCode::kInvalid,
@@ -191,8 +217,11 @@ Result<RunningModel> start_model(const wire::Configure& configure, ModelSource& 
   if (status != WEFT_OK) {
     return make_error(code_of(status), "the model did not become ready: {}", text_of(err, status));
   }
-  out.engine =
-      std::make_unique<Engine>(model, out.caches.get(), engine_options(memory, hooks), hooks.emit);
+  EngineOptions options = engine_options(configure, memory, hooks);
+  options.model_identity = out.session->identity();
+  WEFT_TRY(open_disk_tier(configure.cache(), &out.disk, &options.host));
+  out.engine = std::make_unique<Engine>(model, out.caches.get(), std::move(options), hooks.emit,
+                                        make_planner(configure, out.session->scheduler()));
   WEFT_TRY(out.engine->warm_up());
   describe(out, sizes, plan, model.info, &out.ready);
   out.session->describe(&out.ready);

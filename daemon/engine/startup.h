@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "engine/cache/disk_dir.h"
 #include "engine/engine.h"
 #include "engine/model_source.h"
 #include "wire/weft.pb.h"
@@ -27,6 +28,7 @@ inline constexpr uint32_t kBatchTokensMax = 1u << 20;
 // Members are destroyed bottom-up: the engine's sequences return their units, then the model stops,
 // then the arenas go.
 struct RunningModel {
+  std::unique_ptr<cache::DiskDir> disk;  // the third tier's files
   std::unique_ptr<Caches> caches;
   std::unique_ptr<ModelSession> session;
   std::unique_ptr<Engine> engine;

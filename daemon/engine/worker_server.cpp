@@ -279,6 +279,9 @@ bool WorkerServer::handle(wire::Envelope message) {
     case wire::Envelope::kDrain:
       engine_->drain(message.drain().deadline_ms());
       break;
+    case wire::Envelope::kAudit:
+      engine_->report_audit(message.audit().id(), message.audit().drop_cache());
+      break;
     case wire::Envelope::kConfigure:
       return false;
     default:

@@ -38,12 +38,12 @@ struct Rig {
     caches = std::move(made).value();
     model.set_arenas(caches->arenas().data(), 3);
     EngineOptions options;
-    options.limits.max_sequences = s.max_sequences;
-    options.limits.max_batch_tokens = s.max_batch_tokens;
-    options.limits.max_logit_rows = s.max_sequences + s.prompt_logit_rows;
-    options.limits.prefill_chunk = s.prefill_chunk;
-    options.limits.max_waiting = s.max_waiting;
-    options.limits.max_waiting_bytes = 1 << 20;
+    options.compose.max_sequences = s.max_sequences;
+    options.compose.max_batch_tokens = s.max_batch_tokens;
+    options.compose.max_logit_rows = s.max_sequences + s.prompt_logit_rows;
+    options.compose.prefill_chunk = s.prefill_chunk;
+    options.max_waiting = s.max_waiting;
+    options.max_waiting_bytes = 1 << 20;
     options.max_context = s.max_context;
     options.deterministic = s.deterministic;
     options.now_us = [this] { return now_us; };
@@ -465,7 +465,7 @@ TEST_CASE("stats come at their interval while busy, and when idleness changes") 
   rig.engine->step();
   REQUIRE(rig.out.stats.size() == 2);
   CHECK(rig.out.stats[1].running() == 1);
-  CHECK(rig.out.stats[1].groups(1).units_used() == 1);
+  CHECK(rig.out.stats[1].groups(1).units_used() == 2);  // its own slot, and the kept one it goes on from
   CHECK(rig.out.stats[1].resident_bytes() > 0);
   rig.engine->step();
   CHECK(rig.out.stats.size() == 2);

@@ -161,13 +161,14 @@ weft_mem_plan FakeModel::plan() const {
 void FakeModel::check(const weft_batch& b) {
   if (b.struct_size != sizeof(weft_batch) || b.n_seqs == 0) violation("malformed batch");
   if (b.seq_start[0] != 0 || b.seq_start[b.n_seqs] != b.n_rows) violation("rows do not add up");
-  std::set<int32_t> slots, pages[2];
+  std::set<int32_t> slots, reads, pages[2], written[2];
   for (uint32_t i = 0; i < b.n_seqs; ++i) {
     if (b.seq_start[i + 1] <= b.seq_start[i]) violation("a sequence without rows");
     const int32_t write = b.maps[1].write_slot[i], read = b.maps[1].read_slot[i];
     if (write < 0 || static_cast<uint64_t>(write) >= arenas_[1].n_units)
       violation("slot out of range");
     if (!slots.insert(write).second) violation("two sequences share a slot");
+    if (read >= 0 && read != write) reads.insert(read);
     if ((read < 0) != (b.context[i] == 0)) violation("fresh state and context disagree");
     const uint32_t length = b.context[i] + b.seq_start[i + 1] - b.seq_start[i];
     for (uint32_t g = 0; g < 2; ++g) {
@@ -179,9 +180,18 @@ void FakeModel::check(const weft_batch& b) {
         if (page < 0 || static_cast<uint64_t>(page) >= arenas_[g * 2].n_units) {
           violation("page out of range");
         }
-        if (!pages[g].insert(page).second) violation("a page is used twice");
+        // Whole pages below the context may be shared; one that is written belongs to one alone.
+        const bool writes = (p + 1) * kPageTokens[g] > b.context[i];
+        if (written[g].count(page) != 0 || (writes && pages[g].count(page) != 0)) {
+          violation("a page that someone writes is used twice");
+        }
+        pages[g].insert(page);
+        if (writes) written[g].insert(page);
       }
     }
+  }
+  for (const int32_t slot : reads) {
+    if (slots.count(slot) != 0) violation("a slot is read by one and written by another");
   }
   for (uint32_t i = 0; i < b.n_logit_rows; ++i) {
     if (b.logit_row[i] >= b.n_rows || (i > 0 && b.logit_row[i] <= b.logit_row[i - 1])) {

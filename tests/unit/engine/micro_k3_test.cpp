@@ -69,7 +69,7 @@ class WorkerProcess {
     }
   }
   void configure(const std::string& model, uint64_t memory_bytes = 64 << 20,
-                 const std::string& isa_max = "") {
+                 const std::string& isa_max = "", const std::string& scheduler = "") {
     wire::Envelope e;
     wire::Configure* c = e.mutable_configure();
     c->set_model_dir(model);
@@ -81,6 +81,11 @@ class WorkerProcess {
     c->set_threads(2);
     c->set_isa_max(isa_max);
     c->set_allow_untrusted_plugins(true);
+    if (!scheduler.empty()) {
+      wire::PluginChoice* choice = c->add_plugins();
+      choice->set_interface("weft.scheduler/1");
+      choice->set_name(scheduler);
+    }
     send(e);
   }
   void generate(const wire::Generate& g) {
@@ -227,7 +232,9 @@ TEST_CASE("golden tokens survive preemption in a small cache") {
                 [](const GoldenCase& c) { return c.output.size() < 60 || c.prompt.size() > 300; });
   REQUIRE(cases.size() >= 8);
   WorkerProcess worker;
-  worker.configure(kModel, 1'800'000, "avx512");  // 7 states, 29 pages of 32 tokens in f32
+  // 7 states, 29 pages of 32 tokens in f32. The plain policy admits what the pages hold now; a more
+  // careful one would preempt nobody.
+  worker.configure(kModel, 1'800'000, "avx512", "built-in");
   worker.until([](const wire::Envelope& e) { return e.has_ready(); });
   for (size_t i = 0; i < cases.size(); ++i) worker.generate(request_of(10 + i, cases[i]));
   worker.until_finished(cases.size());

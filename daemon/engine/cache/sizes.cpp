@@ -1,21 +1,11 @@
-#include "engine/cache.h"
-
-#include <sys/mman.h>
+#include "engine/cache/sizes.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <limits>
 
 namespace weft::engine {
 namespace {
-
-constexpr uint64_t kUnitAlign = 64;
-
-uint64_t stride_of(const weft_cache_group& group) {
-  return (group.unit_bytes + kUnitAlign - 1) / kUnitAlign * kUnitAlign;
-}
 
 uint64_t units_for(uint64_t tokens, uint32_t unit_tokens) {
   return (tokens + unit_tokens - 1) / unit_tokens;
@@ -26,7 +16,7 @@ uint64_t row_bytes(const weft_mem_plan& plan, uint64_t tokens) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < plan.n_groups; ++i) {
     const weft_cache_group& g = plan.groups[i];
-    if (g.kind == WEFT_CACHE_ROWS) bytes += units_for(tokens, g.unit_tokens) * stride_of(g);
+    if (g.kind == WEFT_CACHE_ROWS) bytes += units_for(tokens, g.unit_tokens) * unit_stride(g);
   }
   return bytes;
 }
@@ -50,6 +40,19 @@ Status check_groups(const weft_mem_plan& plan) {
     }
   }
   return {};
+}
+
+// Snapshots take nothing from the rows of one sequence with its whole context.
+uint32_t snapshot_slots(const weft_mem_plan& plan, uint64_t left, uint64_t state_bytes,
+                        const CacheSizes& sizes, const CacheWishes& wishes) {
+  if (!wishes.keep_prefixes) return 0;
+  const uint64_t wanted =
+      wishes.snapshots != 0 ? wishes.snapshots : uint64_t{4} * sizes.max_sequences + 16;
+  if (state_bytes == 0) return static_cast<uint32_t>(std::min(wanted, kUnitsMax));
+  const uint64_t rows = row_bytes(plan, wishes.max_context);
+  const uint64_t room = left > rows ? left - rows : 0;
+  const uint64_t most = (wishes.snapshots != 0 ? room : room / 5 * 2) / state_bytes;
+  return static_cast<uint32_t>(std::min({wanted, most, kUnitsMax}));
 }
 
 uint64_t read_number(const std::string& path) {
@@ -80,6 +83,11 @@ uint64_t available_memory() {
 
 }  // namespace
 
+uint64_t unit_stride(const weft_cache_group& group) {
+  constexpr uint64_t kUnitAlign = 64;
+  return (group.unit_bytes + kUnitAlign - 1) / kUnitAlign * kUnitAlign;
+}
+
 uint64_t default_cache_budget(uint64_t reserved_bytes) {
   constexpr uint64_t kFloor = 16u << 20;
   const uint64_t available = available_memory();
@@ -87,12 +95,13 @@ uint64_t default_cache_budget(uint64_t reserved_bytes) {
 }
 
 Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
-                               uint32_t max_sequences, uint32_t max_context) {
+                               const CacheWishes& wishes) {
+  const uint32_t max_sequences = wishes.max_sequences, max_context = wishes.max_context;
   WEFT_CHECK(max_sequences > 0 && max_context > 0);
   WEFT_TRY(check_groups(plan));
   uint64_t state_bytes = 0;  // of one sequence
   for (uint32_t i = 0; i < plan.n_groups; ++i) {
-    if (plan.groups[i].kind == WEFT_CACHE_STATE) state_bytes += stride_of(plan.groups[i]);
+    if (plan.groups[i].kind == WEFT_CACHE_STATE) state_bytes += unit_stride(plan.groups[i]);
   }
   const uint64_t row_one = row_bytes(plan, 1);
   if (state_bytes + row_one > budget_bytes) {
@@ -109,9 +118,12 @@ Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
     sizes.max_sequences = static_cast<uint32_t>(std::min<uint64_t>(max_sequences, fit));
   }
   sizes.bytes = state_bytes * sizes.max_sequences;
+  sizes.snapshots = snapshot_slots(plan, budget_bytes - sizes.bytes, state_bytes, sizes, wishes);
+  sizes.bytes += state_bytes * sizes.snapshots;
+  const uint64_t holders = uint64_t{sizes.max_sequences} + sizes.snapshots;
   // Most tokens whose pages fit; row_bytes grows with tokens, so halving finds it.
   const uint64_t left = budget_bytes - sizes.bytes;
-  uint64_t low = 1, high = uint64_t{sizes.max_sequences} * max_context;
+  uint64_t low = 1, high = holders * max_context;
   if (row_one > 0)
     high = std::min(high, left);  // no row is smaller than a byte: keeps products small
   while (low < high) {
@@ -125,109 +137,21 @@ Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
   sizes.max_context = static_cast<uint32_t>(std::min<uint64_t>(max_context, tokens));
   for (uint32_t i = 0; i < plan.n_groups; ++i) {
     const weft_cache_group& g = plan.groups[i];
-    uint64_t units = sizes.max_sequences;
+    uint64_t units = holders;
     if (g.kind == WEFT_CACHE_ROWS) {
-      // Sequences do not share pages, so each may waste part of one: the bound is per sequence, not
+      // Holders may not share pages, so each may waste part of one: the bound is per holder, not
       // per token.
-      const uint64_t most = uint64_t{sizes.max_sequences} * units_for(max_context, g.unit_tokens);
+      const uint64_t most = holders * units_for(max_context, g.unit_tokens);
       units = std::min(most, units_for(tokens, g.unit_tokens));
-      if (tokens == uint64_t{sizes.max_sequences} * max_context &&
-          sizes.bytes + most * stride_of(g) <= budget_bytes) {
+      if (tokens == holders * max_context &&
+          sizes.bytes + most * unit_stride(g) <= budget_bytes) {
         units = most;
       }
-      sizes.bytes += units * stride_of(g);
+      sizes.bytes += units * unit_stride(g);
     }
     sizes.units.push_back(static_cast<uint32_t>(std::min(units, kUnitsMax)));
   }
   return sizes;
-}
-
-Result<std::unique_ptr<Caches>> Caches::make(const weft_mem_plan& plan, const CacheSizes& sizes,
-                                             bool poison) {
-  WEFT_CHECK(sizes.units.size() == plan.n_groups);
-  std::unique_ptr<Caches> caches(new Caches);
-  for (uint32_t i = 0; i < plan.n_groups; ++i) {
-    const weft_cache_group& g = plan.groups[i];
-    const uint64_t stride = stride_of(g);
-    const uint64_t bytes = std::max<uint64_t>(stride * sizes.units[i], 1);
-    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
-      return make_error(ErrorCode::kUnavailable, "cannot map {} bytes for cache group {}: {}",
-                        bytes, g.name, std::strerror(errno));
-    }
-    caches->arenas_.push_back(weft_arena{base, stride, sizes.units[i]});
-    caches->mapped_bytes_.push_back(bytes);
-    Group group;
-    group.name = g.name;
-    group.rows = g.kind == WEFT_CACHE_ROWS;
-    group.unit_tokens = g.unit_tokens;
-    group.unit_bytes = g.unit_bytes;
-    UnitPoolBase* pool = nullptr;
-    if (group.rows) {
-      group.pages = std::make_unique<PagePool>(sizes.units[i]);
-      pool = group.pages.get();
-    } else {
-      group.slots = std::make_unique<SlotPool>(sizes.units[i]);
-      pool = group.slots.get();
-    }
-    if (poison) pool->poison_returned(base, stride, g.unit_bytes);
-    caches->groups_.push_back(std::move(group));
-  }
-  return caches;
-}
-
-Caches::~Caches() {
-  for (size_t i = 0; i < arenas_.size(); ++i) ::munmap(arenas_[i].base, mapped_bytes_[i]);
-}
-
-Status Caches::audit() const {
-  for (const Group& group : groups_) {
-    const UnitPoolBase& pool = group.rows ? static_cast<const UnitPoolBase&>(*group.pages)
-                                          : static_cast<const UnitPoolBase&>(*group.slots);
-    Status status = pool.audit();
-    if (!status.ok()) return std::move(status).error().within("cache group " + group.name);
-  }
-  return {};
-}
-
-bool Caches::idle() const {
-  return std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.used() == 0; });
-}
-
-bool SequenceCache::reserve(uint32_t tokens, uint32_t spare) {
-  for (size_t i = 0; i < caches_->groups_.size(); ++i) {
-    const Caches::Group& g = caches_->groups_[i];
-    if (g.rows) {
-      const uint64_t need = units_for(tokens, g.unit_tokens);
-      const uint64_t missing = need > pages_[i].size() ? need - pages_[i].size() : 0;
-      if (missing > 0 && missing + spare > g.pages->available()) return false;
-    } else if (!slots_[i].valid() && g.slots->available() == 0) {
-      return false;
-    }
-  }
-  for (size_t i = 0; i < caches_->groups_.size(); ++i) {
-    const Caches::Group& g = caches_->groups_[i];
-    if (g.rows) {
-      const uint64_t need = units_for(tokens, g.unit_tokens);
-      while (pages_[i].size() < need) pages_[i].push_back(g.pages->take());
-    } else if (!slots_[i].valid()) {
-      slots_[i] = g.slots->take();
-    }
-  }
-  return true;
-}
-
-void SequenceCache::clear() {
-  for (auto& pages : pages_) pages.clear();
-  for (Slot& slot : slots_) slot.reset();
-}
-
-bool SequenceCache::empty() const {
-  for (const auto& pages : pages_) {
-    if (!pages.empty()) return false;
-  }
-  return std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.valid(); });
 }
 
 }  // namespace weft::engine

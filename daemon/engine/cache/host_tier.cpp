@@ -1,0 +1,328 @@
+#include "engine/cache/host_tier.h"
+
+#include <cstring>
+
+namespace weft::engine::cache {
+namespace {
+
+// Before anything was measured: a copy through memory.
+constexpr double kBytesPerUs = 3000;
+constexpr uint64_t kFixedUs = 200;
+// A snapshot goes to disk when it was used this often; what nobody came back for is not worth the
+// writes.
+constexpr uint32_t kSpillUses = 2;
+
+}  // namespace
+
+HostTier::HostTier(Caches* caches, PrefixTree* tree, HostTierOptions options)
+    : caches_(caches), tree_(tree), options_(std::move(options)), queue_(options_.inline_copies) {
+  budget_.total = options_.bytes;
+  budget_.disk_total = options_.disk_dir.empty() ? 0 : options_.disk_bytes;
+}
+
+// ---- prices -----------------------------------------------------------------------------------
+
+// Bytes of the prefix that one tier lacks: what a copy in that direction has to move.
+uint64_t HostTier::bytes_lacking(const Snapshot& s, bool on_host) const {
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < caches_->groups().size(); ++g) {
+    const Caches::Group& group = caches_->groups()[g];
+    if (!group.rows) {
+      bytes += group.unit_bytes;
+      continue;
+    }
+    const Node* n = s.node;
+    while (n->parent != nullptr && (on_host ? n->host_need : n->device_need) == 0) n = n->parent;
+    bytes += uint64_t{group.pages(s.length) - n->units * kMatchUnit / group.unit_tokens} *
+             group.unit_bytes;
+  }
+  return bytes;
+}
+
+uint64_t HostTier::restore_us(const Snapshot& s) const {
+  const uint64_t copied = queue_.copied_bytes(), took = queue_.copy_us();
+  const double rate = copied > (64u << 20) && took > 0
+                          ? static_cast<double>(copied) / static_cast<double>(took)
+                          : kBytesPerUs;
+  return kFixedUs +
+         static_cast<uint64_t>(static_cast<double>(bytes_lacking(s, /*on_host=*/false)) / rate);
+}
+
+// ---- saving -----------------------------------------------------------------------------------
+
+struct HostTier::Save {
+  std::shared_ptr<CopyTask> task = std::make_shared<CopyTask>();
+  std::vector<LiveRef> sources;  // in use until the copy is over
+  struct NodeCopy {
+    Node* node = nullptr;
+    std::vector<std::vector<BlobRef>> pages;  // per group
+  };
+  std::vector<NodeCopy> nodes;
+  std::vector<std::vector<BlobRef>> tail;  // per group
+  std::vector<BlobRef> state;
+};
+
+bool HostTier::add_page(size_t group, const CachedRef& unit, std::vector<BlobRef>* blobs,
+                        Save* save) {
+  const uint64_t bytes = caches_->groups()[group].unit_bytes;
+  BlobRef blob = Blob::make(&budget_, bytes);
+  if (blob == nullptr) return false;
+  CopyPart part;
+  part.from = caches_->data(group, unit.unit());
+  part.to = blob->data();
+  part.bytes = bytes;
+  part.blob = blob;
+  save->task->parts.push_back(std::move(part));
+  save->sources.push_back(unit.use());
+  blobs->push_back(std::move(blob));
+  return true;
+}
+
+bool HostTier::collect_save(const Snapshot& s, Save* save) {
+  const size_t groups = caches_->groups().size();
+  for (Node* n = s.node; n != nullptr && n->host_need == 0; n = n->parent) {
+    save->nodes.push_back({n, std::vector<std::vector<BlobRef>>(groups)});
+    for (size_t g = 0; g < groups && n->units > 0; ++g) {
+      for (const CachedRef& page : n->pages[g].device) {
+        if (!add_page(g, page, &save->nodes.back().pages[g], save)) return false;
+      }
+    }
+  }
+  save->tail.resize(groups);
+  size_t state = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    if (!caches_->groups()[g].rows) {
+      if (!add_page(g, s.state[state++], &save->state, save)) return false;
+      continue;
+    }
+    for (const CachedRef& page : s.pages[g].device) {
+      if (!add_page(g, page, &save->tail[g], save)) return false;
+    }
+  }
+  return true;
+}
+
+void HostTier::attach(Snapshot* s, Save* save) {
+  for (Save::NodeCopy& copy : save->nodes) {
+    for (size_t g = 0; g < copy.pages.size(); ++g) {
+      copy.node->pages[g].host = std::move(copy.pages[g]);
+    }
+  }
+  for (size_t g = 0; g < save->tail.size(); ++g) s->pages[g].host = std::move(save->tail[g]);
+  s->host_state = std::move(save->state);
+  for (Node* n = s->node; n != nullptr; n = n->parent) ++n->host_need;
+  s->on_host = true;
+}
+
+bool HostTier::save(Snapshot* s, bool now, bool pin) {
+  WEFT_CHECK(s->on_device);
+  if (s->on_host) drop(s);  // a copy that is not complete yet is no use to who needs it now
+  const uint64_t bytes = bytes_lacking(*s, /*on_host=*/true);
+  if (pin && bytes > room()) return false;
+  if (!make_room(bytes, s)) return false;
+  auto save = std::make_shared<Save>();
+  if (!collect_save(*s, save.get())) return false;
+  attach(s, save.get());
+  saved_bytes_ += bytes;
+  if (pin) {
+    s->pinned = true;
+    pinned_bytes_ += swap_size(*s);
+  }
+  if (now) {
+    for (CopyPart& part : save->task->parts) {
+      std::memcpy(part.to, part.from, part.bytes);
+      part.blob->ready.store(true, std::memory_order_release);
+    }
+    return true;
+  }
+  const uint64_t id = s->id;
+  save->task->done = [this, id, save_sources = save](bool ok) {
+    save_sources->sources.clear();
+    Snapshot* saved = tree_->by_id(id);
+    if (!ok && saved != nullptr && saved->on_host) drop(saved);
+  };
+  queue_.submit(save->task);
+  save->task.reset();  // the queue owns it now; its `done` owns the sources
+  trim();
+  return true;
+}
+
+uint64_t HostTier::swap_size(const Snapshot& s) const {
+  uint64_t bytes = 0;
+  for (const Caches::Group& g : caches_->groups()) {
+    bytes += g.rows ? uint64_t{g.pages(s.length)} * g.unit_bytes : g.unit_bytes;
+  }
+  return bytes;
+}
+
+void HostTier::unpin(Snapshot* s) {
+  if (!s->pinned) return;
+  s->pinned = false;
+  pinned_bytes_ -= swap_size(*s);
+  if (s->on_host) order_.emplace(s->host_score, s->id);
+}
+
+// ---- loading ----------------------------------------------------------------------------------
+
+std::vector<HostTier::Load> HostTier::collect(const Snapshot& s) const {
+  std::vector<Load> loads;
+  std::vector<const Node*> path;
+  for (const Node* n = s.node; n != nullptr && n->device_need == 0; n = n->parent) {
+    path.push_back(n);
+  }
+  size_t state = 0;
+  for (size_t g = 0; g < caches_->groups().size(); ++g) {
+    if (!caches_->groups()[g].rows) {
+      loads.push_back({g, 0, s.host_state[state++]});
+      continue;
+    }
+    const uint32_t per_page = caches_->groups()[g].unit_tokens;
+    for (auto n = path.rbegin(); n != path.rend(); ++n) {
+      if ((*n)->units == 0) continue;
+      uint32_t page = ((*n)->units - 1) * kMatchUnit / per_page;
+      for (const BlobRef& blob : (*n)->pages[g].host) loads.push_back({g, page++, blob});
+    }
+    uint32_t page = s.node->units * kMatchUnit / per_page;
+    for (const BlobRef& blob : s.pages[g].host) loads.push_back({g, page++, blob});
+  }
+  return loads;
+}
+
+std::shared_ptr<CopyTask> HostTier::start(std::vector<Load> loads, const SequenceCache& sequence) {
+  auto task = std::make_shared<CopyTask>();
+  for (const Load& load : loads) {
+    CopyPart part;
+    part.blob = load.blob;
+    part.bytes = load.blob->bytes();
+    if (caches_->groups()[load.group].rows) {
+      const auto& rows = sequence.rows(load.group);
+      WEFT_CHECK(load.page >= rows.shared.size());
+      part.to = caches_->data(load.group, rows.unit(load.page));
+    } else {
+      part.to = caches_->data(load.group, sequence.state(load.group).own.unit());
+    }
+    if (load.blob->in_memory()) {
+      part.from = load.blob->data();
+    } else {
+      part.kind = CopyPart::Kind::kFromFile;
+      part.path = load.blob->file();
+    }
+    ++load.blob->readers;
+    loaded_bytes_ += part.bytes;
+    task->parts.push_back(std::move(part));
+  }
+  task->done = [blobs = std::move(loads)](bool) {
+    for (const Load& load : blobs) --load.blob->readers;
+  };
+  queue_.submit(task);
+  return task;
+}
+
+// ---- giving up --------------------------------------------------------------------------------
+
+void HostTier::set_score(Snapshot* s, double score) {
+  forget_order(s);
+  s->host_score = score;
+  if (!s->pinned) order_.emplace(score, s->id);
+}
+
+void HostTier::forget_order(Snapshot* s) { order_.erase({s->host_score, s->id}); }
+
+void HostTier::drop(Snapshot* s) {
+  WEFT_CHECK(s->on_host);
+  forget_order(s);
+  unpin(s);
+  forget_order(s);
+  s->on_host = false;
+  s->host_state.clear();
+  for (PageList& list : s->pages) list.host.clear();
+  for (Node* n = s->node; n != nullptr; n = n->parent) {
+    WEFT_CHECK(n->host_need > 0);
+    if (--n->host_need > 0) continue;
+    for (PageList& list : n->pages) list.host.clear();
+  }
+  if (!s->on_device) tree_->remove(s);
+}
+
+void HostTier::drop_all() {
+  while (!order_.empty()) drop(tree_->by_id(order_.begin()->second));
+}
+
+void HostTier::drop_pinned() {
+  std::vector<Snapshot*> pinned;
+  tree_->each_node([&](const Node& node) {
+    for (const auto& s : node.snapshots) {
+      if (s->pinned) pinned.push_back(s.get());
+    }
+  });
+  for (Snapshot* s : pinned) drop(s);
+}
+
+bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
+  if (bytes > budget_.total) return false;
+  for (auto at = order_.begin(); at != order_.end() && budget_.used + bytes > budget_.total;) {
+    Snapshot* s = tree_->by_id(at->second);
+    ++at;
+    if (s != keep) drop(s);
+  }
+  return budget_.used + bytes <= budget_.total;
+}
+
+// ---- disk -------------------------------------------------------------------------------------
+
+// Keeps a tenth of host memory free, so that a save seldom waits for room; what is worth it goes to
+// disk.
+void HostTier::trim() {
+  if (budget_.disk_total == 0) return;
+  for (auto at = order_.begin();
+       at != order_.end() && budget_.used > budget_.total - budget_.total / 10;) {
+    Snapshot* s = tree_->by_id(at->second);
+    ++at;
+    if (s->uses < kSpillUses) {
+      drop(s);
+    } else if (spill(s)) {
+      return;  // its memory comes back when the files are complete
+    }
+  }
+}
+
+bool HostTier::spill(Snapshot* s) {
+  std::shared_ptr<CopyTask> task;
+  for (const BlobRef& blob : s->host_state) spill_blob(blob, &task);
+  for (const PageList& list : s->pages) {
+    for (const BlobRef& blob : list.host) spill_blob(blob, &task);
+  }
+  for (const Node* n = s->node; n != nullptr && n->host_need == 1; n = n->parent) {
+    for (const PageList& list : n->pages) {
+      for (const BlobRef& blob : list.host) spill_blob(blob, &task);
+    }
+  }
+  if (task == nullptr) return false;
+  std::vector<std::pair<BlobRef, std::string>> files;
+  for (const CopyPart& part : task->parts) files.emplace_back(part.spilled, part.path);
+  task->done = [this, files = std::move(files)](bool ok) {
+    for (const auto& [blob, path] : files) blob->spilled(ok, path);
+  };
+  queue_.submit(std::move(task));
+  return true;
+}
+
+void HostTier::spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task) {
+  if (!blob->in_memory() || blob->spilling || blob->readers > 0 ||
+      !blob->ready.load(std::memory_order_acquire) ||
+      budget_.disk_used + blob->bytes() > budget_.disk_total) {
+    return;
+  }
+  if (*task == nullptr) *task = std::make_shared<CopyTask>();
+  blob->spilling = true;
+  budget_.disk_used += blob->bytes();
+  CopyPart part;
+  part.kind = CopyPart::Kind::kToFile;
+  part.from = blob->data();
+  part.bytes = blob->bytes();
+  part.path = fmt::format("{}/{}.unit", options_.disk_dir, next_file_++);
+  part.spilled = blob;
+  (*task)->parts.push_back(std::move(part));
+}
+
+}  // namespace weft::engine::cache
