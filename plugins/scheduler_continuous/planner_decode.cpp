@@ -5,6 +5,12 @@
 #include "preempt.h"
 
 namespace scheduler_continuous {
+namespace {
+
+// In one step; whoever still finds no unit then waits for the next one.
+constexpr uint32_t kVictimsMax = 16;
+
+}  // namespace
 
 void Planner::begin(const weft_sched_view& view) {
   view_ = &view;
@@ -134,7 +140,7 @@ void Planner::make_room_for_decodes() {
       if (lacking(g) && Budget::gain(seq, g) > 0) return true;
     return false;
   };
-  for (;;) {
+  for (uint32_t victims = 0; victims < kVictimsMax; ++victims) {
     bool enough = true;
     for (uint32_t g = 0; g < groups; ++g) enough = enough && !lacking(g);
     if (enough || budget_.alive <= 1) return;

@@ -185,7 +185,8 @@ void Planner::serve(Candidate* candidate, int64_t cap, bool leave) {
   --open_;
   // A long prompt leaves a quarter to those behind it, when that is enough to be of use.
   int64_t rows = prefill_rows_;
-  if (leave && rows / 4 >= options_.min_prefill) rows -= rows / 4;
+  const bool is_long = tokens_left(seq_at(candidate->at)) > options_.short_prompt;
+  if (leave && is_long && rows / 4 >= options_.min_prefill) rows -= rows / 4;
   rows = std::min(rows, cap);
   if (candidate->at < view_->n_run) {
     serve_running(*candidate, rows);
@@ -263,7 +264,9 @@ bool Planner::admissible(const Candidate& candidate, bool* skip) {
 void Planner::make_way(const weft_seq& seq) {
   if (!preempted_.empty() || !admitted_.empty() || seq.priority == INT32_MIN) return;
   const auto settled = [](const weft_seq& other) {
-    return other.fresh >= kSettled || (other.output == 0 && other.preemptions == 0);
+    // One that still computes its prompt may go as long as most of it is to be done.
+    const bool early = other.context <= other.known / 2;
+    return other.fresh >= kSettled || (other.output == 0 && other.preemptions == 0 && early);
   };
   int64_t gains[WEFT_CACHE_GROUPS_MAX] = {};
   for (uint32_t i = 0; i < view_->n_run; ++i) {

@@ -119,11 +119,11 @@ export class Weftd {
 }
 
 // Reads an SSE response body incrementally: calls onData(object | "[DONE]") per event.
-export function sse({ port, target, body, onData, onOpen, signal }) {
+export function sse({ port, target, body, onData, onOpen, signal, key }) {
   return new Promise((resolve, reject) => {
     const payload = Buffer.from(JSON.stringify(body));
     const req = http.request({ host: "127.0.0.1", port, method: "POST", path: target, agent: false, signal,
-      headers: { "content-type": "application/json", "content-length": payload.length } }, (res) => {
+      headers: { "content-type": "application/json", "content-length": payload.length, ...(key ? { "x-api-key": key } : {}) } }, (res) => {
       let text = "";
       onOpen?.(res, req);
       res.setEncoding("utf8");
