@@ -48,6 +48,8 @@ wire::Generate CompletionGeneration::build(const Choice& c) {
   const uint32_t max_tokens = prompt_only() ? 1 : prepared_.max_tokens[prompt_index];
   *g.mutable_sampling() = to_wire(r.sampling, prepared_.model->stop_ids, max_tokens,
                                   c.index % r.sampling.n, fallback_seed_);
+  // Log-probabilities of the prompt come from computing all of it.
+  if (r.sampling.prompt_logprobs >= 0) g.set_no_cache(true);
   g.set_priority(r.priority);
   g.set_cache_salt(r.cache_salt);
   return g;

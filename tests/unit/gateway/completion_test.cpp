@@ -91,6 +91,7 @@ TEST_CASE("echo puts the prompt first, with its log-probabilities") {
         {{"prompt", "one two three"}, {"echo", true}, {"logprobs", 1}, {"stream", stream}});
     b.wait_sequences(1);
     CHECK(b.backend.sequences[1].generate.sampling().prompt_logprobs() == 1);
+    CHECK(b.backend.sequences[1].generate.no_cache());  // every position has to be computed
     CHECK(b.backend.sequences[1].generate.sampling().logprobs() == 1);
     b.backend.admit(1);
     if (stream) CHECK(client.events().empty());  // the prompt waits for its scores
