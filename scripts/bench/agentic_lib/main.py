@@ -256,7 +256,7 @@ class Bench:
         warm = args.scenario == "warm"
         rows = self.rows if warm else stats.group(self.levels)
         title = f"{'Warm turns' if warm else 'Agents'}: {args.model or args.preset if args.spawn else args.api}"
-        body = report.table(rows, report.WARM_COLUMNS) if warm else report.markdown(rows, title, self.notes)
+        body = report.warm(rows, title, self.notes) if warm else report.markdown(rows, title, self.notes)
         print("\n" + body, end="")
         if args.out and rows:
             out = pathlib.Path(args.out)

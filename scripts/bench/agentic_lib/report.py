@@ -94,6 +94,10 @@ WARM_COLUMNS = [("server", "server", 0), ("context", "context", 0), ("cold TTFT 
                 ("cached % of the prompt", "cached_percent", 1), ("turns", "turns", 0)]
 
 
+def warm(rows, title, notes):
+    return f"### {title}\n\n" + table(rows, WARM_COLUMNS) + "\n" + "".join(f"- {note}\n" for note in notes)
+
+
 def warm_plot(rows, title):
     """TTFT of a warm turn over the length of the context, one line per server and number of new tokens."""
     series = {}
