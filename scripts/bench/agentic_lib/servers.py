@@ -176,7 +176,7 @@ class Llama(Spawned):
         return " ".join(self.settings(self.slots or self.running or 1)) + " (slots and context as needed)"
 
 
-LLAMA_SETTINGS = ["--ctx-checkpoints", "32", "--checkpoint-min-step", "0", "--cache-ram", "8192"]
+LLAMA_SETTINGS = ["-ub", "1024", "--ctx-checkpoints", "32", "--checkpoint-min-step", "0", "--cache-ram", "8192"]
 
 
 def weights(preset, model):
