@@ -68,7 +68,9 @@ PrefixTree::Match PrefixTree::match(const KeyChain& chain, std::span<const int32
   for (uint32_t unit = 0;; ++unit) {
     m.node = node;
     for (const auto& s : node->snapshots) {
-      if (s->length > limit || !tail_matches(*s, chain, tokens)) continue;
+      if (!tail_matches(*s, chain, tokens)) continue;
+      m.common = std::max(m.common, s->length);  // images in the tail too
+      if (s->length > limit) continue;
       if (s->on_device && (m.device == nullptr || s->length > m.device->length)) {
         m.device = s.get();
       }
@@ -87,7 +89,7 @@ PrefixTree::Match PrefixTree::match(const KeyChain& chain, std::span<const int32
     m.host = s;
     break;
   }
-  m.common = m.node->units * kMatchUnit + common_below(*m.node, chain, tokens);
+  m.common = std::max(m.common, m.node->units * kMatchUnit + common_below(*m.node, chain, tokens));
   return m;
 }
 

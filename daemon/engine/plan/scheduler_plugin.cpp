@@ -6,6 +6,10 @@
 
 namespace weft::engine {
 
+bool is_built_in(const std::string& name) {
+  return name == kBuiltInScheduler || name == kBuiltInPolicy;
+}
+
 SchedulerChoice scheduler_choice(const wire::Configure& configure) {
   SchedulerChoice out;
   for (const wire::PluginChoice& c : configure.plugins()) {
@@ -18,7 +22,7 @@ SchedulerChoice scheduler_choice(const wire::Configure& configure) {
 
 Result<SchedulerPlugin> SchedulerPlugin::open(const SchedulerChoice& choice,
                                               plugin::Registry& registry, plugin::HostTable& host) {
-  if (choice.name == kBuiltInScheduler) {
+  if (is_built_in(choice.name)) {
     if (choice.params.empty()) return SchedulerPlugin();
     return make_error(ErrorCode::kInvalid,
                       "the built-in scheduler has no settings, got \"{}\"; remove it or name a "

@@ -1,7 +1,7 @@
 // Finds, opens and starts the scheduler plugin of a worker, and makes its planner.
 //
 // The operator names one in Configure.plugins (interface weft.scheduler/1, with its settings);
-// "built-in" asks for the host's own policy. When nothing is named, kDefaultScheduler is taken if
+// "builtin" asks for the host's own policy. When nothing is named, kDefaultScheduler is taken if
 // the plugin directory has it, else the built-in one. Engine thread, at startup. The registry and
 // host table must outlive the SchedulerPlugin, and that must outlive the planner.
 #pragma once
@@ -20,6 +20,9 @@
 namespace weft::engine {
 
 inline constexpr const char* kDefaultScheduler = "scheduler_continuous";
+inline constexpr const char* kBuiltInPolicy = "builtin";  // as operators write it
+
+bool is_built_in(const std::string& name);
 
 struct SchedulerChoice {
   std::string name;  // empty = nothing named

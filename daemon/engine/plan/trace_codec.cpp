@@ -63,10 +63,10 @@ void TraceEncoder::encode(const weft_sched_view& view, const weft_sched_plan& pl
                           uint64_t plan_ns, bool by_plugin, std::string* out) {
   for (const uint64_t v :
        {uint64_t{by_plugin}, plan_ns, uint64_t{view.n_wait}, uint64_t{view.n_run},
-        uint64_t{view.n_groups}, uint64_t{view.n_costs}, uint64_t{view.token_budget},
-        uint64_t{view.seq_budget}, uint64_t{view.drafts_max}, uint64_t{view.chunk_grain},
-        uint64_t{view.run_budget}, view.seed, view.swap_free, view.step, view.now_ns,
-        view.step_target_ns}) {
+        uint64_t{view.n_groups}, uint64_t{view.n_costs}, uint64_t{view.n_tenants},
+        uint64_t{view.token_budget}, uint64_t{view.seq_budget}, uint64_t{view.drafts_max},
+        uint64_t{view.chunk_grain}, uint64_t{view.run_budget}, view.seed, view.swap_free, view.step,
+        view.now_ns, view.step_target_ns}) {
     put(v, out);
   }
   for (uint32_t g = 0; g < view.n_groups; ++g) {
@@ -80,6 +80,11 @@ void TraceEncoder::encode(const weft_sched_view& view, const weft_sched_plan& pl
     put(view.costs[i].rows, out);
     put(view.costs[i].samples, out);
     put(view.costs[i].ns, out);
+  }
+  for (uint32_t i = 0; i < view.n_tenants; ++i) {
+    put(view.tenants[i].id, out);
+    put(view.tenants[i].weight, out);
+    put(view.tenants[i].served, out);
   }
   places_.clear();
   now_.clear();
@@ -189,6 +194,7 @@ void read_view(Input& in, TraceRecord* out) {
   v.n_run = in.count("n_run", TraceDecoder::kSeqsMax, 2);
   v.n_groups = in.number32("n_groups", WEFT_CACHE_GROUPS_MAX);
   v.n_costs = in.count("n_costs", TraceDecoder::kCostsMax, 3);
+  v.n_tenants = in.count("n_tenants", TraceDecoder::kTenantsMax, 3);
   v.token_budget = in.number32("token_budget");
   v.seq_budget = in.number32("seq_budget");
   v.drafts_max = in.number32("drafts_max");
@@ -216,6 +222,12 @@ void read_view(Input& in, TraceRecord* out) {
     c.rows = in.number32("cost.rows");
     c.samples = in.number32("cost.samples");
     c.ns = in.number("cost.ns");
+  }
+  out->tenants.assign(v.n_tenants, {});
+  for (weft_sched_tenant& t : out->tenants) {
+    t.id = in.number32("tenant.id");
+    t.weight = in.number32("tenant.weight");
+    t.served = in.number("tenant.served");
   }
 }
 
@@ -276,6 +288,7 @@ void link(TraceRecord* out) {
   out->view.run = out->run.data();
   out->view.groups = out->groups.data();
   out->view.costs = out->costs.data();
+  out->view.tenants = out->tenants.data();
   out->plan.cap = std::max(out->view.n_run, out->view.n_wait);
   out->plan.run = out->run_shares.data();
   out->plan.admit = out->admit_shares.data();

@@ -31,6 +31,7 @@ struct TraceRecord {
   std::vector<weft_seq> wait, run;
   std::vector<weft_sched_group> groups;
   std::vector<weft_sched_cost> costs;
+  std::vector<weft_sched_tenant> tenants;
   std::vector<weft_share> run_shares, admit_shares;
   std::vector<weft_preempt> preempts;
   std::vector<uint32_t> drops;
@@ -55,6 +56,7 @@ class TraceDecoder {
  public:
   static constexpr uint64_t kSeqsMax = 1u << 20;
   static constexpr uint64_t kCostsMax = 1u << 16;
+  static constexpr uint64_t kTenantsMax = 1u << 20;
 
   // kCorrupt names the field; *out is then unspecified and decoding cannot go on.
   Status decode(std::string_view bytes, TraceRecord* out);

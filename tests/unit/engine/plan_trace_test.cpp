@@ -49,11 +49,13 @@ void check_same(const weft_sched_view& a, const weft_sched_view& b) {
   x.wait = y.wait = x.run = y.run = nullptr;
   x.groups = y.groups = nullptr;
   x.costs = y.costs = nullptr;
+  x.tenants = y.tenants = nullptr;
   CHECK(std::memcmp(&x, &y, sizeof x) == 0);
   CHECK(same(a.wait, b.wait, a.n_wait));
   CHECK(same(a.run, b.run, a.n_run));
   CHECK(same(a.groups, b.groups, a.n_groups));
   CHECK(same(a.costs, b.costs, a.n_costs));
+  CHECK(same(a.tenants, b.tenants, a.n_tenants));
 }
 
 // A few views of one worker's life: the same sequences again, changed, moved, some new.
@@ -98,6 +100,9 @@ TEST_CASE("trace: what is written is read back") {
   const std::vector<weft_sched_cost> costs = {{1, 5, 1000}, {64, 7, 1ull << 40}};
   views[3].view.n_costs = 2;
   views[3].view.costs = costs.data();
+  const std::vector<weft_sched_tenant> tenants = {{0, 1, 7}, {5, 3, 1ull << 50}};
+  views[4].view.n_tenants = 2;
+  views[4].view.tenants = tenants.data();
   auto reader = TraceReader::from_bytes(make_trace(views));
   REQUIRE(reader.ok());
   CHECK((*reader)->scheduler() == "some_policy");
