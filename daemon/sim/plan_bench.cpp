@@ -15,6 +15,7 @@ class Views {
   explicit Views(const PlanBenchOptions& o) : o_(o), rng_(o.seed) {
     for (uint32_t i = 0; i < o.running; ++i) run_.push_back(make_running(i));
     for (uint32_t i = 0; i < o.waiting; ++i) wait_.push_back(make_waiting(o.running + i));
+    for (uint32_t i = 0; i < o.tenants; ++i) tenants_.push_back({i, 1 + i % 3, 0});
     costs_ = {
         {1, 50, 20'000'000}, {64, 50, 30'000'000}, {256, 50, 60'000'000}, {512, 50, 100'000'000}};
   }
@@ -48,6 +49,9 @@ class Views {
     view_.run = run_.data();
     view_.groups = groups_;
     view_.costs = costs_.data();
+    for (weft_sched_tenant& t : tenants_) t.served += below(1000);
+    view_.n_tenants = static_cast<uint32_t>(tenants_.size());
+    view_.tenants = tenants_.data();
     return view_;
   }
 
@@ -109,6 +113,7 @@ class Views {
   std::mt19937_64 rng_;
   std::vector<weft_seq> run_, wait_;
   std::vector<weft_sched_cost> costs_;
+  std::vector<weft_sched_tenant> tenants_;
   weft_sched_group groups_[2] = {};
   weft_sched_view view_ = {};
 };

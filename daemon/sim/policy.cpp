@@ -9,7 +9,7 @@ namespace weft::sim {
 
 Result<Policy> Policy::open(const engine::SchedulerChoice& choice, const std::string& plugin_dir) {
   Policy out;
-  if (choice.name.empty() || choice.name == engine::kBuiltInScheduler) {
+  if (choice.name.empty() || engine::is_built_in(choice.name)) {
     if (choice.params.empty()) return out;
     return Error(ErrorCode::kInvalid, "the built-in scheduler has no settings: remove --set");
   }

@@ -12,7 +12,7 @@ namespace weft::sim {
 
 class Policy {
  public:
-  // "built-in" needs no directory. An empty directory means the one beside the program.
+  // "builtin" needs no directory. An empty directory means the one beside the program.
   static Result<Policy> open(const engine::SchedulerChoice& choice, const std::string& plugin_dir);
   engine::SchedulerRef ref() const { return plugin_.ref(); }
 

@@ -21,7 +21,7 @@ constexpr const char* kFooter =
 constexpr size_t kTextMax = 1u << 30;
 
 struct PolicyOptions {
-  std::string plugin = engine::kBuiltInScheduler;
+  std::string plugin = engine::kBuiltInPolicy;
   std::string plugin_dir;
   std::vector<std::string> settings;  // KEY=VALUE
 };
@@ -31,6 +31,10 @@ struct Options {
   std::string trace_in, scenario, workload, trace_out;
   PlanBenchOptions bench;
 };
+
+std::string planned_by(const PolicyOptions& o) {
+  return engine::is_built_in(o.plugin) ? engine::kBuiltInScheduler : o.plugin;
+}
 
 Result<std::string> read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -131,13 +135,13 @@ Result<int> run_scenario(const Options& o, std::ostream& out) {
   }
   std::unique_ptr<engine::TraceWriter> trace;
   if (!o.trace_out.empty()) {
-    WEFT_ASSIGN(trace, engine::TraceWriter::open(o.trace_out, o.policy.plugin));
+    WEFT_ASSIGN(trace, engine::TraceWriter::open(o.trace_out, planned_by(o.policy)));
   }
   engine::Planner planner(policy.ref(), std::move(trace));
   SimWorker worker(scenario.worker, &planner);
   for (SimRequest& r : requests) worker.add(std::move(r));
   worker.run();
-  print_report(worker.report(), o.policy.plugin, out);
+  print_report(worker.report(), planned_by(o.policy), out);
   if (planner.refused_plans() > 0) {
     out << fmt::format("{} plans broke a rule: {}\n", planner.refused_plans(),
                        planner.last_problem());
@@ -154,7 +158,7 @@ Result<int> run_bench(const Options& o, std::ostream& out) {
   out << fmt::format(
       "{}: {} running, {} waiting, {} plans; per plan {:.1f} shares, {:.2f} admissions, {:.2f} "
       "preemptions\n",
-      o.policy.plugin, o.bench.running, o.bench.waiting, o.bench.plans,
+      planned_by(o.policy), o.bench.running, o.bench.waiting, o.bench.plans,
       static_cast<double>(r.shares) / n, static_cast<double>(r.admitted) / n,
       static_cast<double>(r.preempted) / n);
   out << times_line("plan", r.plan_us);
@@ -164,7 +168,7 @@ Result<int> run_bench(const Options& o, std::ostream& out) {
 }
 
 void declare_policy(CLI::App& app, PolicyOptions& o) {
-  app.add_option("--plugin", o.plugin, "Scheduler plugin, or built-in")->capture_default_str();
+  app.add_option("--plugin", o.plugin, "Scheduler plugin, or builtin")->capture_default_str();
   app.add_option("--plugin-dir", o.plugin_dir, "Default: beside the program");
   app.add_option("--set", o.settings, "KEY=VALUE of the plugin");
 }

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kIdlePlansMax = 100'000;  // in a row, with work: the policy stands still
 constexpr uint64_t kIdleStepNs = 1'000'000;  // how long an empty step lasts
+constexpr uint64_t kNsPerUs = 1000;
 constexpr double kNsPerMs = 1e6;
 
 uint32_t pages_of(uint64_t tokens, uint32_t unit) {
@@ -61,7 +62,6 @@ void SimWorker::add(SimRequest request) {
   s->seq.id = request.id;
   s->seq.arrive_ns = std::max(request.arrive_ns, now_ns_);
   s->seq.deadline_ns = request.deadline_ns > 0 ? s->seq.arrive_ns + request.deadline_ns : 0;
-  s->seq.tenant = request.tenant;
   s->seq.weight = std::max(1u, request.weight);
   s->seq.priority = request.priority;
   request.prompt = std::max(1u, request.prompt);
@@ -131,6 +131,7 @@ void SimWorker::queue(Owned s) {
   const uint64_t longest = uint64_t{s->request.prompt} + s->request.output;
   const bool fits = pages_of(longest, options_.page_tokens) <= options_.pages;
   if (!fits || waiting() >= options_.max_waiting) return end(std::move(s), SimOutcome::kRefused);
+  s->seq.tenant = book_.enter(std::to_string(s->request.tenant), s->seq.weight, now_ns_ / kNsPerUs);
   refresh_waiting(*s);
   uint64_t retry_after_ns = 0;
   const Status admitted = planner_->admit(make_view(), s->seq, &retry_after_ns);
@@ -141,6 +142,7 @@ void SimWorker::queue(Owned s) {
     }
     return end(std::move(s), SimOutcome::kRefused);
   }
+  book_.begin(s->seq.tenant);
   s->seq.queued_ns = now_ns_;
   wait_.push_back(std::move(s));
 }
@@ -163,6 +165,7 @@ void SimWorker::end(Owned s, SimOutcome outcome) {
   }
   // Who was refused never was in the view.
   if (outcome != SimOutcome::kRefused) {
+    book_.end(s->seq.tenant, now_ns_ / kNsPerUs);
     planner_->finished(s->seq.id, outcome == SimOutcome::kFinished ? WEFT_OK : WEFT_E_TIMEOUT,
                        step_number_);
   }
@@ -229,6 +232,9 @@ const weft_sched_view& SimWorker::make_view() {
   view_.n_run = static_cast<uint32_t>(view_run_.size());
   view_.n_groups = 2;
   view_.n_costs = static_cast<uint32_t>(costs_.size());
+  book_.list(now_ns_ / kNsPerUs, &tenants_);
+  view_.n_tenants = static_cast<uint32_t>(tenants_.size());
+  view_.tenants = tenants_.data();
   view_.token_budget = options_.token_budget;
   view_.seq_budget = options_.seq_budget;
   view_.chunk_grain = 1;
@@ -302,6 +308,7 @@ void SimWorker::begin(Sequence& s, uint32_t rows) {
   s.seq.flags &= ~uint32_t{WEFT_SEQ_PREEMPTED | WEFT_SEQ_SWAPPED};
   s.seq.promised = 0;
   s.seq.fresh = 0;
+  s.served = std::max(s.served, std::min(s.seq.context, s.seq.prompt));  // what a cache gave
   swap_free_ += std::exchange(s.swapped_bytes, 0);
   --free_states_;
   s.seq.held[1] = 1;
@@ -353,6 +360,11 @@ uint64_t SimWorker::run_shares() {
 void SimWorker::finish_rows(Sequence& s, uint32_t rows) {
   if (s.seq.known - s.seq.context > 1 || s.seq.output == 0) tenant(s).computed_rows += rows;
   s.seq.context += rows;
+  const uint32_t of_prompt = std::min(s.seq.context, s.seq.prompt);
+  if (of_prompt > s.served) {
+    book_.serve(s.seq.tenant, of_prompt - s.served);
+    s.served = of_prompt;
+  }
   if (s.seq.context >= s.seq.prompt) publish(s);
   if (s.seq.context == s.seq.known) give_token(s);
 }
@@ -373,6 +385,7 @@ void SimWorker::give_token(Sequence& s) {
     t.itl_ms.push_back(ms(now_ns_ - s.last_token_ns));
   }
   s.last_token_ns = now_ns_;
+  book_.serve(s.seq.tenant, 1);
   ++s.seq.output;
   ++s.seq.fresh;
   ++s.seq.known;

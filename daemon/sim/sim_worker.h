@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "engine/plan/planner.h"
+#include "engine/tenants.h"
 #include "sim/block_cache.h"
 
 namespace weft::sim {
@@ -133,6 +134,7 @@ class SimWorker {
     uint32_t computed_at_swap = 0;  // swapped: what lies in host memory
     uint64_t swapped_bytes = 0;
     bool published = false;
+    uint32_t served = 0;  // tokens of the prompt that need not be paid for (again)
   };
   using Owned = std::unique_ptr<Sequence>;
 
@@ -169,6 +171,8 @@ class SimWorker {
   std::vector<weft_seq> view_wait_, view_run_;
   weft_sched_group groups_[2] = {};
   std::vector<weft_sched_cost> costs_;
+  engine::TenantBook book_;
+  std::vector<weft_sched_tenant> tenants_;
   weft_sched_view view_ = {};
   SimReport report_;
 };
