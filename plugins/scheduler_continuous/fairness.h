@@ -41,7 +41,11 @@ class TenantTable {
     Tenant& tenant = tenants_[slot];
     tenant.time += std::max<uint64_t>(tokens, 1) * kScale / tenant.weight;
   }
-  // Holds the tenant more places, or more units of some group, than its part by weight?
+  // Would the tenant hold more places, or more units of row group g, than its part by weight, with
+  // `more` of them on top?
+  bool above_places(uint32_t slot, const weft_sched_view& view, uint64_t more) const;
+  bool above_units(uint32_t slot, const weft_sched_view& view, uint32_t g, uint64_t more) const;
+  // One of the two as things stand.
   bool above_share(uint32_t slot, const weft_sched_view& view) const;
 
  private:
@@ -110,15 +114,25 @@ inline void TenantTable::load(const weft_sched_view& view) {
   }
 }
 
-inline bool TenantTable::above_share(uint32_t slot, const weft_sched_view& view) const {
+inline bool TenantTable::above_places(uint32_t slot, const weft_sched_view& view,
+                                      uint64_t more) const {
   const Tenant& tenant = tenants_[slot];
-  if (tenant.places * weights_ > static_cast<uint64_t>(view.run_budget) * tenant.weight)
-    return true;
-  for (uint32_t g = 0; g < view.n_groups; ++g)
-    if (view.groups[g].kind == WEFT_CACHE_ROWS &&
-        tenant.units[g] * weights_ > static_cast<uint64_t>(view.groups[g].total) * tenant.weight)
-      return true;
-  return false;
+  const uint64_t places = tenant.places + more;  // one is nobody's too many
+  return places > 1 && places * weights_ > static_cast<uint64_t>(view.run_budget) * tenant.weight;
+}
+
+inline bool TenantTable::above_units(uint32_t slot, const weft_sched_view& view, uint32_t g,
+                                     uint64_t more) const {
+  const Tenant& tenant = tenants_[slot];
+  const weft_sched_group& group = view.groups[g];
+  return group.kind == WEFT_CACHE_ROWS &&
+         (tenant.units[g] + more) * weights_ > static_cast<uint64_t>(group.total) * tenant.weight;
+}
+
+inline bool TenantTable::above_share(uint32_t slot, const weft_sched_view& view) const {
+  bool above = above_places(slot, view, 0);
+  for (uint32_t g = 0; g < view.n_groups; ++g) above = above || above_units(slot, view, g, 0);
+  return above;
 }
 
 }  // namespace scheduler_continuous

@@ -57,7 +57,9 @@ class Planner {
   void serve_running(const Candidate& candidate, int64_t cap);
   void serve_waiting(const Candidate& candidate, int64_t cap);
   bool admissible(const Candidate& candidate, bool* skip);
-  void make_way(const weft_seq& seq);
+  void make_way(const Candidate& candidate);
+  bool within_share(const Candidate& candidate);
+  bool may_lose(const weft_seq& other, const weft_seq& seq, bool fair);
   uint64_t end_of_piece(const weft_seq& seq, uint64_t from, int64_t rows) const;
   void grant(const Candidate& candidate, uint64_t rows);
   bool done() const { return prefill_rows_ <= 0 || budget_.seqs <= 0; }

@@ -41,7 +41,10 @@ void Planner::plan_band(uint32_t band) {
 void Planner::serve_resumed(uint32_t band) {
   for (uint32_t i = order_.begin(band); i < order_.end(band) && !done(); ++i) {
     Candidate& candidate = order_[i];
-    if (candidate.open && candidate.at >= view_->n_run && comes_back(seq_at(candidate.at)))
+    // One whose tenant would be above its share again waits for its tenant's turn: it may have had
+    // to go for that.
+    if (candidate.open && candidate.at >= view_->n_run && comes_back(seq_at(candidate.at)) &&
+        within_share(candidate))
       serve(&candidate, INT64_MAX, open_ > 1);
   }
 }
@@ -253,41 +256,60 @@ bool Planner::admissible(const Candidate& candidate, bool* skip) {
   }
   if (budget_.places > 0 && budget_.admissible(seq, 0)) return true;
   if (alone) *skip = true;
-  if (!alone) make_way(seq);
+  if (!alone) make_way(candidate);
   return false;
 }
 
-// A running sequence of a lower band gives its place to a waiting one, which comes in with the next
-// step: at most one in a step, only when all that may go would be enough, and only one that has had
-// its share of the place. Not together with admissions: what a waiting sequence finds in the cache
-// may be the victim's.
-void Planner::make_way(const weft_seq& seq) {
-  if (!preempted_.empty() || !admitted_.empty() || seq.priority == INT32_MIN) return;
-  const auto settled = [](const weft_seq& other) {
-    // One that still computes its prompt may go as long as most of it is to be done.
-    const bool early = other.context <= other.known / 2;
-    return other.fresh >= kSettled || (other.output == 0 && other.preemptions == 0 && early);
-  };
+bool Planner::within_share(const Candidate& candidate) {
+  if (tenants_.size() <= 1) return true;
+  const weft_seq& seq = seq_at(candidate.at);
+  bool above = tenants_.above_places(candidate.tenant, *view_, 1);
+  for (uint32_t g = 0; g < budget_.groups(); ++g) {
+    const uint64_t units = static_cast<uint64_t>(budget_.missing(seq, g, seq.known));
+    above = above || tenants_.above_units(candidate.tenant, *view_, g, units);
+  }
+  return !above;
+}
+
+// May `other` be preempted for `seq`: it is of a lower band, or (fair) its tenant holds more than
+// its share of what seq lacks; and it has had its time, or has hardly begun.
+bool Planner::may_lose(const weft_seq& other, const weft_seq& seq, bool fair) {
+  const bool early =
+      other.output == 0 && other.preemptions == 0 && other.context <= other.known / 2;
+  if ((other.fresh < kSettled && !early) || other.priority > seq.priority) return false;
+  const bool lower = other.priority < seq.priority;
+  // Each time costs work: nobody goes for a band more than twice, for another tenant more than
+  // once.
+  if (other.preemptions >= (lower ? 2u : 1u) || (!lower && !fair)) return false;
+  const uint32_t tenant = lower ? 0 : tenants_.slot(other);
+  bool lacks_units = false;
+  for (uint32_t g = 0; g < budget_.groups(); ++g) {
+    if (budget_.shortage(seq, g, 0) <= 0) continue;
+    lacks_units = true;
+    if (Budget::gain(other, g) > 0 && (lower || tenants_.above_units(tenant, *view_, g, 0)))
+      return true;
+  }
+  return !lacks_units && budget_.places <= 0 && (lower || tenants_.above_places(tenant, *view_, 0));
+}
+
+// A running sequence of a lower band, or of a tenant above its share when this one's is not, gives
+// its place to a waiting one, which comes in with the next step. At most one in a step, and only
+// when all that may go would be enough. Not together with admissions: what a waiting sequence finds
+// in the cache may be the victim's.
+void Planner::make_way(const Candidate& candidate) {
+  const weft_seq& seq = seq_at(candidate.at);
+  if (!preempted_.empty() || !admitted_.empty()) return;
+  const bool fair = tenants_.size() > 1 && within_share(candidate);
+  const auto useful = [&](const weft_seq& other) { return may_lose(other, seq, fair); };
   int64_t gains[WEFT_CACHE_GROUPS_MAX] = {};
   for (uint32_t i = 0; i < view_->n_run; ++i) {
     const weft_seq& other = view_->run[i];
-    if (gone_[i] != 0 || other.priority >= seq.priority || !may_go(other) || !settled(other))
-      continue;
+    if (gone_[i] != 0 || !may_go(other) || !useful(other)) continue;
     for (uint32_t g = 0; g < budget_.groups(); ++g) gains[g] += Budget::gain(other, g);
   }
   for (uint32_t g = 0; g < budget_.groups(); ++g)
     if (budget_.shortage(seq, g, 0) > gains[g]) return;
-  const auto useful = [&](const weft_seq& other) {
-    if (!settled(other)) return false;
-    bool lacks_units = false, gives = false;
-    for (uint32_t g = 0; g < budget_.groups(); ++g) {
-      if (budget_.shortage(seq, g, 0) <= 0) continue;
-      lacks_units = true;
-      gives = gives || Budget::gain(other, g) > 0;
-    }
-    return gives || (!lacks_units && budget_.places <= 0);
-  };
-  const uint32_t victim = pick_victim(*view_, gone_, seq.priority - 1, true, useful);
+  const uint32_t victim = pick_victim(*view_, gone_, seq.priority, true, useful);
   if (victim != kNobody) preempt(victim);
 }
 

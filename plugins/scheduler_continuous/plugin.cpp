@@ -23,7 +23,7 @@ constexpr weft_key kKeys[] = {
      "A prompt with at most so many tokens to compute may overtake long ones that have begun."},
     {"quantum", WEFT_KEY_INT, 0, "2048",
      "Tokens by which a tenant whose prompt has begun may be ahead of the others."},
-    {"growth_tokens", WEFT_KEY_INT, 0, "256",
+    {"growth_tokens", WEFT_KEY_INT, 0, "128",
      "Output for which an admission leaves room in every running sequence."},
     {"tenant_reserve", WEFT_KEY_INT, 0, "12",
      "Percent of places and cache rows that tenants above their share leave to others, 0 to 90."},

@@ -103,8 +103,9 @@ typedef struct weft_sched_cost { /* frozen */
 } weft_sched_cost;
 
 /* What a tenant has received so far. Two tenants are served fairly when served / weight of both grows alike: the policy
- * turns to the smallest first. The host lists who has sequences in the view or had some lately, and lifts a newcomer to the
- * smallest served / weight of those who are active, so that nobody saves up a claim while idle. */
+ * turns to the smallest first. The host lists who has sequences in the view or had some lately, and lifts a newcomer to a
+ * little below the smallest served / weight of those who are active: a tenant that asks rarely is served at once, but nobody
+ * saves up a claim while idle. */
 typedef struct weft_sched_tenant { /* frozen */
   uint32_t id;
   uint32_t weight;               /* at least 1 */

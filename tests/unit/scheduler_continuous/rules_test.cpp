@@ -270,6 +270,23 @@ TEST_CASE("tenants above their share leave some places to others") {
   CHECK(rows_of_admit(plan, 1) == 60);
 }
 
+TEST_CASE("a tenant above its share gives a place to one that is not, and does not take it back") {
+  Policy policy;
+  ViewData data;
+  data.view.run_budget = 4;
+  for (uint64_t id = 1; id <= 4; ++id) data.run.push_back(decoding(data, id, 50, 40));
+  data.wait = {waiting(20, 60)};
+  data.wait[0].tenant = 1;
+  data.tenants = {{0, 1, 50}, {1, 1, 60}};
+  CHECK(text_of(policy.plan(data.get())) == "run 0 1;run 1 1;run 2 1;preempt 3 0;");
+  data.run.pop_back();
+  data.wait.insert(data.wait.begin(), waiting(4, 90));
+  data.wait[0].flags = WEFT_SEQ_PREEMPTED;
+  data.wait[0].preemptions = 1;
+  data.tenants = {{0, 1, 70}, {1, 1, 60}};
+  CHECK(text_of(policy.plan(data.get())) == "run 0 1;run 1 1;run 2 1;admit 1 60;");
+}
+
 TEST_CASE("an overloaded queue says when to ask again") {
   Policy open, strict({{"max_queue", 100 * static_cast<int64_t>(kMs)}});
   ViewData data;

@@ -79,7 +79,7 @@ class Host {
     }
   }
 
-  // A tenant that comes (back) starts level with the least served of the active ones.
+  // A tenant that comes (back) starts a little before the least served of the active ones.
   void welcome(const Request& request) {
     if (!machine_.tell_tenants) return;
     uint64_t least = UINT64_MAX;
@@ -95,7 +95,9 @@ class Host {
     weft_sched_tenant& tenant = served_[request.tenant];
     tenant.id = request.tenant;
     tenant.weight = request.weight;
-    if (least != UINT64_MAX) tenant.served = std::max(tenant.served, least * tenant.weight);
+    if (least == UINT64_MAX) return;
+    const uint64_t start = least > machine_.credit ? least - machine_.credit : 0;
+    tenant.served = std::max(tenant.served, start * tenant.weight);
   }
 
   const weft_sched_view& look() {

@@ -33,6 +33,7 @@ struct Machine {
   uint64_t step_ns = 5 * kMs, row_ns = 50'000;  // a step takes step_ns + rows * row_ns
   uint64_t swap_bytes = 0;                      // host memory
   bool tell_tenants = true;
+  uint64_t credit = 8192;  // tokens per weight that a tenant may be behind the others when it comes
 };
 
 struct Fate {
