@@ -6,6 +6,9 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kRememberUs = 300'000'000;
+// Tokens per weight that a tenant may be behind the others when it comes: who asks rarely is served
+// at once, also with a long prompt.
+constexpr double kCredit = 8192;
 
 }  // namespace
 
@@ -27,6 +30,7 @@ void TenantBook::begin(uint32_t tenant) {
     const double share = static_cast<double>(other.served) / other.weight;
     if (least < 0 || share < least) least = share;
   }
+  least -= kCredit;
   if (least > 0) t.served = std::max(t.served, static_cast<uint64_t>(least * t.weight));
 }
 

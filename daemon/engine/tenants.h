@@ -16,8 +16,8 @@ class TenantBook {
   uint32_t enter(const std::string& name, uint32_t weight, uint64_t now_us);
   // Work done for it: prompt rows computed for the first time, and output tokens.
   void serve(uint32_t tenant, uint64_t tokens) { tenants_[tenant].served += tokens; }
-  // A sequence of the tenant begins or ends. The first one lifts the tenant to the least served of
-  // those who are active.
+  // A sequence of the tenant begins or ends. The first one lifts the tenant to a little below the
+  // least served of those who are active.
   void begin(uint32_t tenant);
   void end(uint32_t tenant, uint64_t now_us);
   uint32_t weight(uint32_t tenant) const { return tenants_[tenant].weight; }
