@@ -24,7 +24,7 @@ test("status, plugins, models", async () => {
   const json = JSON.parse((await ctl("--json", "status")).stdout);
   assert.equal(json.deployments[0].state, "ready");
   const plugins = JSON.parse((await ctl("--json", "plugins")).stdout).plugins;
-  assert.deepEqual(plugins.filter((p) => p.state === "open").map((p) => p.name).sort(), ["example_null", "kernels_cpu", "model_kimi", "scheduler_continuous", "scheduler_fcfs", "storage_file"]);
+  assert.deepEqual(plugins.filter((p) => p.state === "open").map((p) => p.name).sort(), ["example_null", "kernels_cpu", "model_kimi", "scheduler_continuous", "storage_file"]);
   assert.match((await ctl("plugins")).stdout, /model_kimi/);
   const waited = await ctl("wait", "--timeout", "5");
   assert.equal(waited.code, 0);
