@@ -41,6 +41,7 @@ const std::vector<PlannedRun>& Composer::compose(uint64_t now_us) {
   runs_.clear();
   dropped_.clear();
   stuck_.clear();
+  newcomers_.clear();
   prompt_logit_rows_left_ = options_.max_logit_rows - options_.max_sequences;
   coordinator_->poll();
   finish_loads(now_us);
@@ -131,8 +132,7 @@ void Composer::seek_promises() {
     const uint32_t at_hand = std::max(w.probe.device, w.probe.host);
     for (Sequence* r : scratch_run_) {
       const uint32_t common = std::min(common_prefix(w, *r), w.reusable());
-      const uint32_t from = std::max(r->computed, at_hand);
-      if (common < from + kPromiseGain) continue;
+      if (common <= r->computed || common < at_hand + kPromiseGain) continue;
       uint32_t best = 0;
       for (const Boundary& b : r->boundaries) {
         if (b.length > r->computed && b.length <= common) best = b.length;
@@ -325,16 +325,32 @@ void Composer::preempt(Sequence* s, bool swap, uint64_t now_us) {
   roster_->put_back(s);
 }
 
+// True when a sequence that was admitted in this very step begins like this one: it goes first alone.
+bool Composer::follows_newcomer(const Sequence& s, uint32_t at_hand) {
+  if (!coordinator_->keeps_prefixes() || s.request.no_cache) return false;
+  for (Sequence* r : newcomers_) {
+    const uint32_t common = std::min(common_prefix(s, *r), s.reusable());
+    if (common <= r->computed || common < at_hand + kPromiseGain) continue;
+    if (r->boundaries.size() < kBoundariesMax) {
+      r->add_boundary(std::min(common, r->prompt_tokens), SnapshotKind::kBranch);
+      return true;
+    }
+  }
+  return false;
+}
+
 void Composer::admit(Sequence* s, uint32_t rows, uint64_t now_us) {
   if (roster_->running().size() >= options_.max_sequences) return;
   s->chain.extend(s->tokens);
   const PrefixView view = s->view();
   const CacheProbe probe = coordinator_->probe(view);
+  if (follows_newcomer(*s, std::max(probe.device, probe.host))) return;
   const auto spare = static_cast<uint32_t>(roster_->running().size());
   CacheAdmission admission = coordinator_->admit(view, s->length(), spare, &s->cache);
   if (!admission.ok) return;  // the pool moved since the view: it waits for the next step
   if (s->swapped != 0) coordinator_->release(std::exchange(s->swapped, 0));
   roster_->admit(s);
+  if (!s->request.no_cache) newcomers_.push_back(s);
   s->admitted_output = s->generated();
   s->progress_us = now_us;
   s->last_snapshot = admission.snapshot;

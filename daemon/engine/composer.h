@@ -73,6 +73,7 @@ class Composer {
   void apply(const weft_sched_plan& plan, uint64_t now_us);
   void preempt(Sequence* sequence, bool swap, uint64_t now_us);
   void admit(Sequence* sequence, uint32_t rows, uint64_t now_us);
+  bool follows_newcomer(const Sequence& sequence, uint32_t at_hand);
   void add_run(Sequence* sequence, uint32_t rows, uint64_t now_us);
   uint32_t within_logit_rows(const Sequence& sequence, uint32_t rows);
   void count(Sequence* sequence, uint32_t local, uint32_t host, uint64_t now_us);
@@ -95,6 +96,7 @@ class Composer {
 
   std::vector<PlannedRun> runs_;
   std::vector<Sequence*> dropped_, stuck_;
+  std::vector<Sequence*> newcomers_;  // admitted in this step
   std::vector<Sequence*> scratch_run_, scratch_wait_;
   uint32_t prompt_logit_rows_left_ = 0;
   uint64_t steps_ = 0, steps_before_watch_ = 0, watch_us_ = 0;

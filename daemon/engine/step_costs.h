@@ -33,7 +33,7 @@ class StepCosts {
   // Prompt tokens per second in the largest steps seen; 0 = not known yet.
   double prefill_rate() const {
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) {
-      if (b->samples > 0 && b->rows >= 16) return b->rows / b->ns * 1e9;
+      if (b->samples > 0 && b->rows >= 16 && b->ns >= 1) return b->rows / b->ns * 1e9;
     }
     return 0;
   }

@@ -22,7 +22,9 @@ Coordinator::Coordinator(Caches* caches, CoordinatorOptions options)
 
 Coordinator::~Coordinator() {
   for (const auto& [task, sequence] : abandoned_) task->cancel();
-  while (!abandoned_.empty()) {
+  // Files of copies that nobody has polled would be left behind.
+  host_.queue().cancel_all();
+  while (copying()) {
     host_.queue().wait(1000);
     poll();
   }
@@ -78,7 +80,7 @@ CacheProbe Coordinator::probe(const PrefixView& view) const {
   if (m.host != nullptr) {
     const uint64_t restore = host_.restore_us(*m.host);
     const auto compute = static_cast<double>(m.host->length - out.device) / tokens_per_us_;
-    if (m.host->pinned || static_cast<double>(restore) < compute) {
+    if (m.host->pins > 0 || static_cast<double>(restore) < compute) {
       out.host = m.host->length;
       out.restore_us = std::max<uint64_t>(restore, 1);
       // What is shared with the device part stays in use; the rest is copied into new units.

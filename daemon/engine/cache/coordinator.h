@@ -102,7 +102,7 @@ class Coordinator {
   // Units that can be had: free ones, and kept ones that nobody uses.
   uint32_t available(size_t group) const;
   // Changes whenever a probe may answer differently.
-  uint64_t version() const { return version_; }
+  uint64_t version() const { return version_ + host_.changes(); }
   bool keeps_prefixes() const { return options_.keep_prefixes; }
   const CoordinatorStats& stats() const { return stats_; }
   size_t snapshots() const { return device_order_.size(); }

@@ -66,6 +66,7 @@ void Coordinator::rescore(Snapshot* s) {
 
 void Coordinator::touch(Snapshot* s) {
   ++s->uses;
+  ++s->heat;
   s->last_use_us = options_.now_us();
   s->superseded = false;
   rescore(s);
@@ -207,9 +208,12 @@ bool Coordinator::publish(const PrefixView& view, uint32_t length, SnapshotKind 
     before->superseded = true;
     rescore(before);
   }
+  if (before != nullptr && before != s) s->heat = std::max(s->heat, before->heat);
   *last = s->id;
   rescore(s);
-  if (host_.enabled() && !s->on_host && static_cast<double>(host_.restore_us(*s)) < saved_us) {
+  // A sequence that is swapped out is copied by swap_out(), at once.
+  if (host_.enabled() && kind != SnapshotKind::kPreempted && !s->on_host &&
+      static_cast<double>(host_.restore_us(*s)) < saved_us) {
     host_.save(s, /*now=*/false, /*pin=*/false);
     if (s->on_host) rescore(s);
   }

@@ -28,8 +28,12 @@ uint64_t CopyTask::bytes() const {
 
 CopyQueue::CopyQueue(bool inline_copies) : inline_(inline_copies) {}
 
-CopyQueue::~CopyQueue() {
+void CopyQueue::cancel_all() {
   for (const auto& task : pending_) task->cancel();
+}
+
+CopyQueue::~CopyQueue() {
+  cancel_all();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -87,12 +91,14 @@ void CopyQueue::run(CopyTask* task) {
   const uint64_t begin = now_us();
   bool ok = true;
   for (CopyPart& part : task->parts) {
-    if (ok) ok = run_part(task, &part);
-    if (part.blob == nullptr) continue;
-    if (ok) part.blob->ready.store(true, std::memory_order_release);
-    if (!ok && !task->cancelled_.load(std::memory_order_relaxed)) {
+    ok = run_part(task, &part);
+    if (part.blob != nullptr && ok) part.blob->ready.store(true, std::memory_order_release);
+    if (ok) continue;
+    // The other parts are as good as they were.
+    if (part.blob != nullptr && !task->cancelled_.load(std::memory_order_relaxed)) {
       part.blob->broken.store(true, std::memory_order_relaxed);
     }
+    break;
   }
   if (ok) {
     copied_bytes_.fetch_add(task->bytes(), std::memory_order_relaxed);

@@ -59,6 +59,7 @@ class CopyQueue {
   CopyQueue& operator=(const CopyQueue&) = delete;
 
   void submit(std::shared_ptr<CopyTask> task);
+  void cancel_all();  // of what was submitted up to now
   // Runs `done` of the tasks that ended. Engine thread.
   void poll();
   // Waits until a task has ended or `us` microseconds have passed.

@@ -8,9 +8,9 @@ namespace {
 // Before anything was measured: a copy through memory.
 constexpr double kBytesPerUs = 3000;
 constexpr uint64_t kFixedUs = 200;
-// A snapshot goes to disk when it was used this often; what nobody came back for is not worth the
-// writes.
-constexpr uint32_t kSpillUses = 2;
+// A snapshot goes to disk when it, or what it grew from, was used this often; what nobody came back
+// for is not worth the writes.
+constexpr uint32_t kSpillHeat = 2;
 
 }  // namespace
 
@@ -116,16 +116,25 @@ void HostTier::attach(Snapshot* s, Save* save) {
 
 bool HostTier::save(Snapshot* s, bool now, bool pin) {
   WEFT_CHECK(s->on_device);
+  if (pin && s->pins > 0) {  // two sequences with the same tokens
+    ++s->pins;
+    return true;
+  }
   if (s->on_host) drop(s);  // a copy that is not complete yet is no use to who needs it now
-  const uint64_t bytes = bytes_lacking(*s, /*on_host=*/true);
-  if (pin && bytes > room()) return false;
-  if (!make_room(bytes, s)) return false;
+  if (pin && swap_size(*s) > room()) return false;
+  // What goes to make room may take copies of rows along that this one could have shared.
+  uint64_t bytes = 0;
+  do {
+    bytes = bytes_lacking(*s, /*on_host=*/true);
+    if (!make_room(bytes, s)) return false;
+  } while (bytes_lacking(*s, /*on_host=*/true) > bytes);
   auto save = std::make_shared<Save>();
   if (!collect_save(*s, save.get())) return false;
   attach(s, save.get());
   saved_bytes_ += bytes;
+  ++changes_;
   if (pin) {
-    s->pinned = true;
+    s->pins = 1;
     pinned_bytes_ += swap_size(*s);
   }
   if (now) {
@@ -156,8 +165,8 @@ uint64_t HostTier::swap_size(const Snapshot& s) const {
 }
 
 void HostTier::unpin(Snapshot* s) {
-  if (!s->pinned) return;
-  s->pinned = false;
+  if (s->pins == 0 || --s->pins > 0) return;
+  ++changes_;  // from now on it is offered only where the copy is worth it
   pinned_bytes_ -= swap_size(*s);
   if (s->on_host) order_.emplace(s->host_score, s->id);
 }
@@ -211,8 +220,13 @@ std::shared_ptr<CopyTask> HostTier::start(std::vector<Load> loads, const Sequenc
     loaded_bytes_ += part.bytes;
     task->parts.push_back(std::move(part));
   }
-  task->done = [blobs = std::move(loads)](bool) {
-    for (const Load& load : blobs) --load.blob->readers;
+  task->done = [this, blobs = std::move(loads)](bool) {
+    bool broken = false;
+    for (const Load& load : blobs) {
+      --load.blob->readers;
+      broken = broken || load.blob->broken.load(std::memory_order_relaxed);
+    }
+    if (broken) drop_broken();
   };
   queue_.submit(task);
   return task;
@@ -223,14 +237,15 @@ std::shared_ptr<CopyTask> HostTier::start(std::vector<Load> loads, const Sequenc
 void HostTier::set_score(Snapshot* s, double score) {
   forget_order(s);
   s->host_score = score;
-  if (!s->pinned) order_.emplace(score, s->id);
+  if (s->pins == 0) order_.emplace(score, s->id);
 }
 
 void HostTier::forget_order(Snapshot* s) { order_.erase({s->host_score, s->id}); }
 
 void HostTier::drop(Snapshot* s) {
   WEFT_CHECK(s->on_host);
-  forget_order(s);
+  ++changes_;
+  s->pins = std::min(s->pins, 1u);
   unpin(s);
   forget_order(s);
   s->on_host = false;
@@ -252,10 +267,35 @@ void HostTier::drop_pinned() {
   std::vector<Snapshot*> pinned;
   tree_->each_node([&](const Node& node) {
     for (const auto& s : node.snapshots) {
-      if (s->pinned) pinned.push_back(s.get());
+      if (s->pins > 0) pinned.push_back(s.get());
     }
   });
   for (Snapshot* s : pinned) drop(s);
+}
+
+// True when one of the snapshot's copies is so. sole_nodes: rows that others need too do not count.
+bool HostTier::any_copy(const Snapshot& s, bool (*is)(const Blob&), bool sole_nodes) {
+  const auto any = [&](const std::vector<BlobRef>& blobs) {
+    return std::any_of(blobs.begin(), blobs.end(), [&](const BlobRef& b) { return is(*b); });
+  };
+  const auto any_page = [&](const PageList& list) { return any(list.host); };
+  if (any(s.host_state) || std::any_of(s.pages.begin(), s.pages.end(), any_page)) return true;
+  for (const Node* n = s.node; n != nullptr && (!sole_nodes || n->host_need == 1); n = n->parent) {
+    if (std::any_of(n->pages.begin(), n->pages.end(), any_page)) return true;
+  }
+  return false;
+}
+
+// What needs lost bytes is no use any more, and would spoil what is saved on top of it.
+void HostTier::drop_broken() {
+  std::vector<Snapshot*> lost;
+  const auto broken = [](const Blob& b) { return b.broken.load(std::memory_order_relaxed); };
+  tree_->each_node([&](const Node& node) {
+    for (const auto& s : node.snapshots) {
+      if (s->on_host && any_copy(*s, broken, /*sole_nodes=*/false)) lost.push_back(s.get());
+    }
+  });
+  for (Snapshot* s : lost) drop(s);
 }
 
 bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
@@ -263,7 +303,9 @@ bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
   for (auto at = order_.begin(); at != order_.end() && budget_.used + bytes > budget_.total;) {
     Snapshot* s = tree_->by_id(at->second);
     ++at;
-    if (s != keep) drop(s);
+    // What lies on disk alone frees nothing here.
+    const auto in_memory = [](const Blob& b) { return b.in_memory(); };
+    if (s != keep && any_copy(*s, in_memory, /*sole_nodes=*/true)) drop(s);
   }
   return budget_.used + bytes <= budget_.total;
 }
@@ -278,7 +320,7 @@ void HostTier::trim() {
        at != order_.end() && budget_.used > budget_.total - budget_.total / 10;) {
     Snapshot* s = tree_->by_id(at->second);
     ++at;
-    if (s->uses < kSpillUses) {
+    if (s->heat < kSpillHeat) {
       drop(s);
     } else if (spill(s)) {
       return;  // its memory comes back when the files are complete

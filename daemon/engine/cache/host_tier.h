@@ -62,6 +62,8 @@ class HostTier {
   CopyQueue& queue() { return queue_; }
   const CopyQueue& queue() const { return queue_; }
   const HostBudget& budget() const { return budget_; }
+  // Grows whenever a match may answer differently because of this tier.
+  uint64_t changes() const { return changes_; }
   bool copying() const { return queue_.pending() > 0; }
   uint64_t saved_bytes() const { return saved_bytes_; }
   uint64_t loaded_bytes() const { return loaded_bytes_; }
@@ -71,12 +73,14 @@ class HostTier {
  private:
   struct Save;
   uint64_t swap_size(const Snapshot& snapshot) const;
+  static bool any_copy(const Snapshot& snapshot, bool (*is)(const Blob&), bool sole_nodes);
   uint64_t bytes_lacking(const Snapshot& snapshot, bool on_host) const;
   bool make_room(uint64_t bytes, const Snapshot* keep);
   bool add_page(size_t group, const CachedRef& unit, std::vector<BlobRef>* blobs, Save* save);
   bool collect_save(const Snapshot& snapshot, Save* save);
   void attach(Snapshot* snapshot, Save* save);
   void trim();
+  void drop_broken();
   bool spill(Snapshot* snapshot);
   void spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task);
   void forget_order(Snapshot* snapshot);
@@ -88,6 +92,7 @@ class HostTier {
   CopyQueue queue_;
   std::set<std::pair<double, uint64_t>> order_;  // score, id
   uint64_t pinned_bytes_ = 0;
+  uint64_t changes_ = 0;
   uint64_t saved_bytes_ = 0;
   uint64_t loaded_bytes_ = 0;
   uint64_t next_file_ = 1;

@@ -40,13 +40,14 @@ struct Snapshot {
 
   bool on_device = false;
   bool on_host = false;  // copies exist or are being made
-  bool pinned = false;   // a swapped sequence comes back for it: stays in the lower tiers
+  uint32_t pins = 0;     // swapped sequences that come back for it: stays in the lower tiers
   std::vector<PageList> pages;    // per row group: pages that begin after the node's last full one
   std::vector<CachedRef> state;   // per state group, on the device
   std::vector<BlobRef> host_state;
 
   uint64_t last_use_us = 0;
   uint32_t uses = 0;
+  uint32_t heat = 0;  // uses of it and of those it grew from
   bool superseded = false;  // its sequence went on and left a longer one
   double score = 0;         // place in the order of eviction from the device
   double host_score = 0;

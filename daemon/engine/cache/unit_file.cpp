@@ -67,6 +67,8 @@ bool read_unit_file(const std::string& path, unsigned char* data, uint64_t bytes
       !read_all(fd.get(), data, bytes)) {
     return false;
   }
+  unsigned char more = 0;
+  if (read_all(fd.get(), &more, 1)) return false;  // longer than it should be
   const Header expected = header_of(data, bytes);
   return std::memcmp(&stored, &expected, sizeof(stored)) == 0;
 }

@@ -20,6 +20,7 @@ struct Collected {
   bool admitted = false;
   wire::Finish finish = wire::FINISH_NONE;
   std::string error, error_code;
+  uint32_t cached_tokens = 0, cached_host_tokens = 0;
   uint64_t queue_us = 0, prefill_us = 0, decode_us = 0;
 };
 
@@ -57,6 +58,8 @@ class Collector {
       CHECK_FALSE(c.admitted);
       CHECK(c.tokens.empty());
       c.admitted = true;
+      c.cached_tokens = s.cached_tokens();
+      c.cached_host_tokens = s.cached_host_tokens();
     }
     if (s.prompt_logprobs_size() > 0) {
       CHECK(c.prompt_logprobs.empty());
