@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 
+#include "bench/cache_bench.h"
 #include "bench/machine.h"
 #include "bench/model_command.h"
 #include "bench/model_shape.h"
@@ -26,6 +27,7 @@ struct MachineOptions {
 struct AllOptions {
   ModelCommandOptions model;
   MachineOptions machine;
+  CacheBenchOptions cache;
   OpOptions op;
   RunOptions run;
 };
@@ -126,6 +128,19 @@ void declare_run(CLI::App& app, RunOptions& o) {
   app.add_flag("--json", o.json, "JSON instead of tables");
 }
 
+void declare_cache(CLI::App& app, CacheBenchOptions& o) {
+  app.add_option("--tokens", o.tokens, "Length of the prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--others", o.others, "Conversations of 4096 tokens that are kept too")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 16));
+  app.add_option("--repeat", o.repeat, "Repetitions")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  app.add_flag("--json", o.json, "JSON instead of a table");
+}
+
 // Numbers on the command line decide how much is allocated.
 Status finish(const std::function<Status()>& chosen) {
   try {
@@ -150,6 +165,9 @@ int run_weft_bench(const std::vector<std::string>& arguments, const Streams& str
   CLI::App* machine = app.add_subcommand("machine", "Measure memory and arithmetic");
   declare_machine(*machine, options.machine);
   machine->callback([&] { chosen = [&] { return run_machine(options.machine, streams.out); }; });
+  CLI::App* cache = app.add_subcommand("cache", "Measure the prefix cache's own work");
+  declare_cache(*cache, options.cache);
+  cache->callback([&] { chosen = [&] { return run_cache_bench(options.cache, streams); }; });
   CLI::App* op = app.add_subcommand("op", "Measure single operations");
   declare_op(*op, options.op);
   op->callback([&] { chosen = [&] { return run_ops(options.op, streams); }; });

@@ -11,7 +11,6 @@
  *   - a plan that admits leaves at most run_budget running (run, less preempted, plus admitted);
  *   - only a sequence whose deadline has passed (deadline_ns < now_ns) or that is sheddable is dropped, and no PINNED one is
  *     preempted;
- *   - only a sequence whose deadline has passed or that is sheddable is dropped;
  *   - the cache arithmetic below fits what is free after the preemptions.
  * On a violation the host logs it, plans the step itself (first come, first served), and disables the plugin after three.
  *
