@@ -87,17 +87,22 @@ void Composer::finish_loads(uint64_t now_us) {
 }
 
 void Composer::watch(uint64_t now_us) {
-  if (now_us < watch_us_ + options_.stall_us / 4 || steps_ < steps_before_watch_ + kStallSteps) {
+  // Chances to run, not steps of the model: where nothing runs at all there are no steps.
+  ++looks_;
+  if (now_us < watch_us_ + options_.stall_us / 4 || looks_ < looks_before_watch_ + kStallSteps) {
     return;
   }
   watch_us_ = now_us;
-  steps_before_watch_ = steps_;
+  looks_before_watch_ = looks_;
   stalled_ = 0;
   for (const auto& s : roster_->running()) {
     const uint64_t idle_us = now_us - std::min(now_us, s->progress_us);
     if (idle_us < options_.stall_us) continue;
     ++stalled_;
-    if (s->loading != nullptr) s->loading->cancel();
+    if (s->loading != nullptr) {
+      s->loading->cancel();
+      s->slow_loads = true;  // what is too slow once is computed the next time
+    }
     if (idle_us >= 3 * options_.stall_us) stuck_.push_back(s.get());
   }
 }
@@ -436,8 +441,10 @@ void Composer::keep(Sequence* s) {
   for (const Boundary& b : s->boundaries) {
     if (b.length != s->computed) continue;
     s->chain.extend(s->tokens);
+    const uint64_t made = coordinator_->stats().made;
     coordinator_->publish({&s->chain, s->tokens, s->computed}, s->computed, b.kind,
                           /*goes_on=*/true, &s->cache, &s->last_snapshot);
+    if (coordinator_->stats().made != made) s->left.push_back(s->last_snapshot);
     return;
   }
 }
@@ -452,6 +459,10 @@ void Composer::leave(Sequence* s, bool keep, weft_status why, uint64_t now_us) {
     coordinator_->publish({&s->chain, s->tokens, s->computed}, s->computed, SnapshotKind::kOutput,
                           /*goes_on=*/false, &s->cache, &s->last_snapshot);
   }
+  // An error puts in doubt what it left on the way, too.
+  if (!keep) {
+    for (const uint64_t id : s->left) coordinator_->discard(id);
+  }
   s->cache.clear();
   tenants_->end(s->tenant, now_us);
   planner_->finished(s->id(), why, steps_);
@@ -461,7 +472,7 @@ void Composer::describe(wire::WorkerStats* stats) const {
   wire::SchedulerStats* scheduler = stats->mutable_scheduler();
   planner_->describe(scheduler);
   scheduler->set_swaps_total(swaps_);
-  scheduler->set_stalled(stalled_);
+  scheduler->set_stalled(roster_->running().empty() ? 0 : stalled_);
   wire::CacheStats* c = stats->mutable_cache();
   c->set_queries_tokens(queries_);
   c->set_hits_local_tokens(hits_local_);

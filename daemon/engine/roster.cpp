@@ -47,11 +47,14 @@ void Roster::admit(Sequence* sequence) {
 void Roster::put_back(Sequence* sequence) {
   const auto at = position(running_, sequence);
   WEFT_CHECK(at != running_.end());
+  // Behind those that had begun before it; one that has not begun yet is behind all of them.
+  const bool begun = sequence->admitted_us != 0;
+  const auto before = [&](const Sequence& other) {
+    if ((other.admitted_us != 0) != begun) return !begun;
+    return other.order < sequence->order;
+  };
   auto place = waiting_.begin();
-  while (place != waiting_.end() && (*place)->admitted_us != 0 &&
-         (*place)->order < sequence->order) {
-    ++place;
-  }
+  while (place != waiting_.end() && before(**place)) ++place;
   waiting_.insert(place, std::move(*at));
   running_.erase(at);
 }

@@ -53,6 +53,8 @@ struct Sequence {
   uint64_t last_snapshot = 0;                // id of what it came from or left last
   std::shared_ptr<cache::CopyTask> loading;  // its prefix is being copied in
   uint32_t loading_tokens = 0;               // what will be computed then
+  std::vector<uint64_t> left;                // snapshots it has made
+  bool slow_loads = false;                   // copies took too long: only what is at hand is reused
   uint64_t swapped = 0;                      // snapshot id that is pinned for it, 0 = not swapped
   CacheProbe probe;                          // while waiting; of coordinator version probe_version
   uint64_t probe_version = 0;
@@ -104,7 +106,7 @@ struct Sequence {
     }
     return most;
   }
-  PrefixView view() const { return {&chain, tokens, reusable()}; }
+  PrefixView view() const { return {&chain, tokens, reusable(), slow_loads}; }
   // The next useful length above `from`; 0 = none.
   uint32_t next_boundary(uint32_t from) const {
     for (const Boundary& b : boundaries) {

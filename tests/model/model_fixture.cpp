@@ -139,9 +139,13 @@ weft_status TestModel::ready() {
     arenas_.push_back(arena);
     (rows ? free_pages_ : free_slots_) = scrambled(units);
   }
+  return ready(arenas_);
+}
+
+weft_status TestModel::ready(std::span<const weft_arena> arenas) {
   weft_err err = empty_err();
   const weft_status s =
-      table_->ready(self(), arenas_.data(), static_cast<uint32_t>(arenas_.size()), &err);
+      table_->ready(self(), arenas.data(), static_cast<uint32_t>(arenas.size()), &err);
   note(s, err);
   return s;
 }

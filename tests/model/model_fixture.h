@@ -66,6 +66,7 @@ class TestModel {
   weft_status plan();
   weft_status load(MemoryCheckpoint& checkpoint);  // want, place, placed of every tensor
   weft_status ready();
+  weft_status ready(std::span<const weft_arena> arenas);  // memory of someone else; no feed() then
   // All of it; false with last_error() when something fails.
   bool bring_up(MemoryCheckpoint& checkpoint);
 

@@ -77,7 +77,7 @@ CacheProbe Coordinator::probe(const PrefixView& view) const {
       if (page.in_use()) ++out.held[g];
     });
   }
-  if (m.host != nullptr) {
+  if (m.host != nullptr && !view.device_only) {
     const uint64_t restore = host_.restore_us(*m.host);
     const auto compute = static_cast<double>(m.host->length - out.device) / tokens_per_us_;
     if (m.host->pins > 0 || static_cast<double>(restore) < compute) {

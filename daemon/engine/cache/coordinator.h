@@ -44,6 +44,7 @@ struct PrefixView {
   const cache::KeyChain* chain = nullptr;
   std::span<const int32_t> tokens;
   uint32_t limit = 0;
+  bool device_only = false;  // no copies from lower tiers
 };
 
 struct CacheProbe {
@@ -94,6 +95,8 @@ class Coordinator {
                     uint64_t* last);
   uint64_t swap_bytes(uint32_t length) const;
   void release(uint64_t snapshot);
+  // Gives a snapshot up in every tier: its contents are in doubt.
+  void discard(uint64_t snapshot);
   // Ends a load early; its units are free when the copy has stopped, which poll() notices.
   void abandon(std::shared_ptr<cache::CopyTask> loading, SequenceCache sequence);
   // Ends of copies. Call before every step.

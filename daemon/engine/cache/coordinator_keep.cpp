@@ -303,4 +303,12 @@ void Coordinator::release(uint64_t snapshot) {
   if (s != nullptr) host_.unpin(s);
 }
 
+void Coordinator::discard(uint64_t snapshot) {
+  Snapshot* s = tree_.by_id(snapshot);
+  if (s == nullptr || s->pins > 0) return;  // pinned: a sequence without an error left it later
+  if (s->on_device) evict(s);
+  s = tree_.by_id(snapshot);
+  if (s != nullptr && s->on_host) host_.drop(s);
+}
+
 }  // namespace weft::engine

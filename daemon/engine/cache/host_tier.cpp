@@ -300,12 +300,17 @@ void HostTier::drop_broken() {
 
 bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
   if (bytes > budget_.total) return false;
-  for (auto at = order_.begin(); at != order_.end() && budget_.used + bytes > budget_.total;) {
-    Snapshot* s = tree_->by_id(at->second);
-    ++at;
-    // What lies on disk alone frees nothing here.
-    const auto in_memory = [](const Blob& b) { return b.in_memory(); };
-    if (s != keep && any_copy(*s, in_memory, /*sole_nodes=*/true)) drop(s);
+  const auto in_memory = [](const Blob& b) { return b.in_memory(); };
+  const bool disk_room = budget_.disk_used < budget_.disk_total / 10 * 9;
+  // First what would not go to disk either, then what frees memory alone; what lies on disk goes only
+  // when it shares rows in memory.
+  for (const int round : {0, 1, 2}) {
+    for (auto at = order_.begin(); at != order_.end() && budget_.used + bytes > budget_.total;) {
+      Snapshot* s = tree_->by_id(at->second);
+      ++at;
+      if (s == keep || (round == 0 && disk_room && s->heat >= kSpillHeat)) continue;
+      if (any_copy(*s, in_memory, /*sole_nodes=*/round < 2)) drop(s);
+    }
   }
   return budget_.used + bytes <= budget_.total;
 }
@@ -317,36 +322,40 @@ bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
 void HostTier::trim() {
   if (budget_.disk_total == 0) return;
   for (auto at = order_.begin();
-       at != order_.end() && budget_.used > budget_.total - budget_.total / 10;) {
+       at != order_.end() && budget_.used - spilling_bytes_ > budget_.total - budget_.total / 10;) {
     Snapshot* s = tree_->by_id(at->second);
     ++at;
     if (s->heat < kSpillHeat) {
       drop(s);
-    } else if (spill(s)) {
-      return;  // its memory comes back when the files are complete
+    } else {
+      spill(s);  // its memory comes back when the files are complete
     }
   }
 }
 
-bool HostTier::spill(Snapshot* s) {
+void HostTier::spill(Snapshot* s) {
   std::shared_ptr<CopyTask> task;
   for (const BlobRef& blob : s->host_state) spill_blob(blob, &task);
   for (const PageList& list : s->pages) {
     for (const BlobRef& blob : list.host) spill_blob(blob, &task);
   }
-  for (const Node* n = s->node; n != nullptr && n->host_need == 1; n = n->parent) {
+  // Rows that others need too stay until everything else of this one has gone.
+  const bool shared = task == nullptr;
+  for (const Node* n = s->node; n != nullptr && (shared || n->host_need == 1); n = n->parent) {
     for (const PageList& list : n->pages) {
       for (const BlobRef& blob : list.host) spill_blob(blob, &task);
     }
   }
-  if (task == nullptr) return false;
+  if (task == nullptr) return;
   std::vector<std::pair<BlobRef, std::string>> files;
   for (const CopyPart& part : task->parts) files.emplace_back(part.spilled, part.path);
   task->done = [this, files = std::move(files)](bool ok) {
-    for (const auto& [blob, path] : files) blob->spilled(ok, path);
+    for (const auto& [blob, path] : files) {
+      spilling_bytes_ -= blob->bytes();
+      blob->spilled(ok, path);
+    }
   };
   queue_.submit(std::move(task));
-  return true;
 }
 
 void HostTier::spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task) {
@@ -357,6 +366,7 @@ void HostTier::spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task) 
   }
   if (*task == nullptr) *task = std::make_shared<CopyTask>();
   blob->spilling = true;
+  spilling_bytes_ += blob->bytes();
   budget_.disk_used += blob->bytes();
   CopyPart part;
   part.kind = CopyPart::Kind::kToFile;

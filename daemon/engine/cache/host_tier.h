@@ -81,7 +81,7 @@ class HostTier {
   void attach(Snapshot* snapshot, Save* save);
   void trim();
   void drop_broken();
-  bool spill(Snapshot* snapshot);
+  void spill(Snapshot* snapshot);
   void spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task);
   void forget_order(Snapshot* snapshot);
 
@@ -93,6 +93,7 @@ class HostTier {
   std::set<std::pair<double, uint64_t>> order_;  // score, id
   uint64_t pinned_bytes_ = 0;
   uint64_t changes_ = 0;
+  uint64_t spilling_bytes_ = 0;  // memory that files being written will free
   uint64_t saved_bytes_ = 0;
   uint64_t loaded_bytes_ = 0;
   uint64_t next_file_ = 1;
