@@ -87,6 +87,13 @@ void Composer::finish_loads(uint64_t now_us) {
 }
 
 void Composer::watch(uint64_t now_us) {
+  // Time in which nobody looked (a process that was stopped, one very long step) is nobody's fault.
+  constexpr uint64_t kGapUs = 1'000'000;
+  const uint64_t gap_us = last_look_us_ == 0 ? 0 : now_us - std::min(now_us, last_look_us_);
+  last_look_us_ = now_us;
+  for (const auto& s : roster_->running()) {
+    if (gap_us > kGapUs) s->progress_us += gap_us - kGapUs;
+  }
   // Chances to run, not steps of the model: where nothing runs at all there are no steps.
   ++looks_;
   if (now_us < watch_us_ + options_.stall_us / 4 || looks_ < looks_before_watch_ + kStallSteps) {

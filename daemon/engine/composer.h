@@ -99,7 +99,7 @@ class Composer {
   std::vector<Sequence*> newcomers_;  // admitted in this step
   std::vector<Sequence*> scratch_run_, scratch_wait_;
   uint32_t prompt_logit_rows_left_ = 0;
-  uint64_t steps_ = 0, watch_us_ = 0;
+  uint64_t steps_ = 0, watch_us_ = 0, last_look_us_ = 0;
   uint64_t looks_ = 0, looks_before_watch_ = 0;  // calls of compose()
   uint32_t loading_ = 0, stalled_ = 0;
   uint64_t preemptions_ = 0, swaps_ = 0;

@@ -181,7 +181,7 @@ void Engine::end_draining() {
 }
 
 void Engine::emit_stats(uint64_t now) {
-  const bool idle = roster_.empty();
+  const bool idle = roster_.empty() && !coordinator_.copying();
   if (now < stats_due_us_ && idle == stats_idle_) return;
   if (idle && stats_idle_) return;  // nothing new to say
   stats_idle_ = idle;
@@ -225,7 +225,7 @@ bool Engine::step() {
     }
   } else {
     coordinator_.poll();
-    if (coordinator_.abandoning()) {
+    if (coordinator_.copying()) {  // copies in flight hold units: they are given back as they end
       work = true;
       idle_wait();
     }
@@ -253,9 +253,12 @@ void Engine::end_refused() {
   for (const uint64_t id : refused_) {
     std::unique_ptr<Sequence> s = roster_.remove(id);
     const bool late = s->request.deadline_ms != 0;
+    const bool passed = options_.now_us() > s->arrived_us + s->request.deadline_ms * 1000;
     const Error error =
         late ? Error(ErrorCode::kUnavailable,
-                     fmt::format("the request waited longer than its deadline of {} ms",
+                     fmt::format("{} its deadline of {} ms",
+                                 passed ? "the request waited longer than"
+                                        : "the request cannot have its first token within",
                                  s->request.deadline_ms))
              : Error(ErrorCode::kUnavailable, "the worker is overloaded: try again later");
     finish(std::move(s), wire::FINISH_ERROR, &error, late ? "deadline" : nullptr);
@@ -512,6 +515,7 @@ void Engine::report_audit(uint64_t id, bool drop_cache) {
   report->set_host_bytes_used(coordinator_.host().budget().used);
   report->set_host_bytes_total(coordinator_.host().budget().total);
   emit_(out);
+  stats_idle_ = false;  // the gauges may have moved
 }
 
 Status Engine::warm_up() {

@@ -70,7 +70,7 @@ class Engine {
   // Runs one step when there is work. False when there was none. Sends pending messages either way.
   bool step();
   bool has_work() const {
-    return !roster_.empty() || draining() || coordinator_.abandoning();
+    return !roster_.empty() || draining() || coordinator_.copying();
   }
   // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has
   // ended.

@@ -321,6 +321,7 @@ bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
 // disk.
 void HostTier::trim() {
   if (budget_.disk_total == 0) return;
+  trim_disk();
   for (auto at = order_.begin();
        at != order_.end() && budget_.used - spilling_bytes_ > budget_.total - budget_.total / 10;) {
     Snapshot* s = tree_->by_id(at->second);
@@ -330,6 +331,17 @@ void HostTier::trim() {
     } else {
       spill(s);  // its memory comes back when the files are complete
     }
+  }
+}
+
+// And a tenth of the disk, for what comes down next: what lies there alone and is worth least goes.
+void HostTier::trim_disk() {
+  const auto in_memory = [](const Blob& b) { return b.in_memory(); };
+  for (auto at = order_.begin();
+       at != order_.end() && budget_.disk_used > budget_.disk_total - budget_.disk_total / 10;) {
+    Snapshot* s = tree_->by_id(at->second);
+    ++at;
+    if (!any_copy(*s, in_memory, /*sole_nodes=*/false)) drop(s);
   }
 }
 

@@ -80,6 +80,7 @@ class HostTier {
   bool collect_save(const Snapshot& snapshot, Save* save);
   void attach(Snapshot* snapshot, Save* save);
   void trim();
+  void trim_disk();
   void drop_broken();
   void spill(Snapshot* snapshot);
   void spill_blob(const BlobRef& blob, std::shared_ptr<CopyTask>* task);
