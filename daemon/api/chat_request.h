@@ -1,5 +1,6 @@
-// The one internal form of a generation request. Every protocol (OpenAI chat and completions, Anthropic, Responses) is
-// converted into it; nothing behind it may look at HTTP, nothing before the text room may look at tokens.
+// The one internal form of a generation request. Every protocol (OpenAI chat and completions,
+// Anthropic, Responses) is converted into it; nothing behind it may look at HTTP, nothing before
+// the text room may look at tokens.
 //
 // Plain values, owned; built on a fast lane, then read only.
 #pragma once
@@ -49,8 +50,8 @@ struct Message {
   std::string reasoning;
   std::vector<ToolCall> tool_calls;  // assistant
   std::string tool_call_id;          // tool
-  std::vector<Tool> tools;           // system message that declares tools in the middle of a conversation
-  bool partial = false;              // assistant message to be continued
+  std::vector<Tool> tools;  // system message that declares tools in the middle of a conversation
+  bool partial = false;     // assistant message to be continued
 };
 
 enum class ToolChoice { kAuto, kNone, kRequired, kNamed };

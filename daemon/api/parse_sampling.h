@@ -18,7 +18,8 @@ Check parse_stop(const JsonValue& body, const ApiPolicy& policy, std::vector<std
                  bool* include_stop);
 Check parse_stream(const JsonValue& body, StreamOptions* out);
 
-// priority, cache_salt, deadline_ms, request_id, return_token_ids, return_tokens_as_token_ids. Reads nvext too.
+// priority, cache_salt, deadline_ms, request_id, return_token_ids, return_tokens_as_token_ids.
+// Reads nvext too.
 template <class Request>
 Check parse_extras(const JsonValue& body, Request* out);
 extern template Check parse_extras<ChatRequest>(const JsonValue&, ChatRequest*);

@@ -17,7 +17,8 @@ namespace weft::bench {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 1 failure, 2 unknown option or command. docs/benchmarks.md says what each number means.";
+    "Exit codes: 0 ok, 1 failure, 2 unknown option or command. docs/benchmarks.md says what each "
+    "number means.";
 
 struct MachineOptions {
   uint32_t threads = 0;

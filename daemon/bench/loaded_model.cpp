@@ -79,10 +79,9 @@ Status LoadedModel::bring_up() {
   WEFT_TRY(plan_memory());
   // Mapped without being touched: whether a measurement fits is checked when its sequences are
   // made.
-  WEFT_ASSIGN(
-      const engine::CacheSizes sizes,
-      engine::size_caches(plan_, uint64_t{1} << 46,
-                          {options_.max_sequences, options_.max_context, false, 0}));
+  WEFT_ASSIGN(const engine::CacheSizes sizes,
+              engine::size_caches(plan_, uint64_t{1} << 46,
+                                  {options_.max_sequences, options_.max_context, false, 0}));
   WEFT_ASSIGN(caches_, engine::Caches::make(plan_, sizes, /*poison=*/false));
   const std::atomic<bool> cancel{false};
   WEFT_TRY(session_->load_weights([](uint64_t, uint64_t) {}, cancel));

@@ -24,7 +24,7 @@ struct ModelOptions {
   std::string model_dir;
   std::string plugin_dir;  // empty: beside this program
   std::string isa_max;
-  uint32_t threads = 0;  // 0 = all
+  uint32_t threads = 0;        // 0 = all
   bool deterministic = false;  // WEFT_BATCH_RECURRENT in every step
   uint32_t max_batch_tokens = 512;
   uint32_t max_sequences = 32;

@@ -119,9 +119,10 @@ void read_cache(const toml::table& table, CacheConfig& c, std::vector<ConfigIssu
     r.report(at("disk_dir"), "[deployment.cache] disk_dir: the size is missing",
              "add disk_size = \"100GiB\"");
   if (c.prefix_cache && !c.disk_dir.empty() && c.host_memory_bytes == 0)
-    r.report(at("disk_dir"),
-             "[deployment.cache] disk_dir: the disk lies below the tier in host memory, which is off",
-             "add host_memory = \"4GiB\"");
+    r.report(
+        at("disk_dir"),
+        "[deployment.cache] disk_dir: the disk lies below the tier in host memory, which is off",
+        "add host_memory = \"4GiB\"");
   if (c.prefix_cache && c.disk_dir.empty() && c.disk_bytes > 0)
     r.report(at("disk_size"), "[deployment.cache] disk_size: the directory is missing",
              "add disk_dir = \"/var/cache/weft\"");

@@ -125,8 +125,8 @@ void Composer::probe_waiting() {
   }
 }
 
-// Who waits and begins like a prompt that is being computed waits for its snapshot, and asks for one
-// where the two part.
+// Who waits and begins like a prompt that is being computed waits for its snapshot, and asks for
+// one where the two part.
 void Composer::seek_promises() {
   promised_.assign(roster_->waiting().size(), 0);
   if (!coordinator_->keeps_prefixes()) return;
@@ -337,7 +337,8 @@ void Composer::preempt(Sequence* s, bool swap, uint64_t now_us) {
   roster_->put_back(s);
 }
 
-// True when a sequence that was admitted in this very step begins like this one: it goes first alone.
+// True when a sequence that was admitted in this very step begins like this one: it goes first
+// alone.
 bool Composer::follows_newcomer(const Sequence& s, uint32_t at_hand) {
   if (!coordinator_->keeps_prefixes() || s.request.no_cache) return false;
   for (Sequence* r : newcomers_) {

@@ -122,8 +122,8 @@ wire::SequenceTokens* Engine::entry(Sequence* sequence) {
 void Engine::finish(std::unique_ptr<Sequence> sequence, wire::Finish finish, const Error* error,
                     const char* error_code) {
   const uint64_t now = options_.now_us();
-  // What an error left in the caches is in doubt; everything else is worth keeping, a cancelled answer
-  // too: its client may come back.
+  // What an error left in the caches is in doubt; everything else is worth keeping, a cancelled
+  // answer too: its client may come back.
   const bool keep = finish != wire::FINISH_ERROR;
   composer_.leave(sequence.get(), keep,
                   finish == wire::FINISH_CANCELLED ? WEFT_E_CANCELLED

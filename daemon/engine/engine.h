@@ -69,9 +69,7 @@ class Engine {
   void drain(uint64_t deadline_ms);
   // Runs one step when there is work. False when there was none. Sends pending messages either way.
   bool step();
-  bool has_work() const {
-    return !roster_.empty() || draining() || coordinator_.copying();
-  }
+  bool has_work() const { return !roster_.empty() || draining() || coordinator_.copying(); }
   // Set when the worker must be restarted; a WorkerFault has been emitted and every sequence has
   // ended.
   bool faulted() const { return faulted_; }
@@ -128,7 +126,7 @@ class Engine {
   wire::Envelope out_;            // the TokenBatch being collected; memory is reused
   uint64_t batch_mark_ = 1;       // number of that batch
   std::vector<std::pair<uint64_t, wire::Finish>>
-      ended_;  // scratch: sequences that end after this step
+      ended_;                      // scratch: sequences that end after this step
   std::vector<uint64_t> refused_;  // scratch
   wire::Envelope stats_;
 

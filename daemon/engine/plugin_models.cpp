@@ -29,7 +29,8 @@ using plugin::Registry;
 
 weft_str view_of(const std::string& text) { return {text.data(), text.size()}; }
 
-// Directory, config and every tensor's name, kind and shape: different models differ in one of them.
+// Directory, config and every tensor's name, kind and shape: different models differ in one of
+// them.
 std::string identity_of(const wire::Configure& configure, const std::string& config_json,
                         const weft_catalog& catalog) {
   std::string out = fmt::format("{}\n{}\n", configure.model_dir(), config_json);

@@ -59,14 +59,14 @@ struct Sequence {
   CacheProbe probe;                          // while waiting; of coordinator version probe_version
   uint64_t probe_version = 0;
 
-  bool announced = false;      // its admission has been reported
-  bool counted = false;        // local + host + computed = prompt has been recorded
-  uint32_t cached_local = 0;   // of its first admission
+  bool announced = false;     // its admission has been reported
+  bool counted = false;       // local + host + computed = prompt has been recorded
+  uint32_t cached_local = 0;  // of its first admission
   uint32_t cached_host = 0;
-  uint32_t high_water = 0;     // most tokens ever computed: beyond it rows are new work
+  uint32_t high_water = 0;       // most tokens ever computed: beyond it rows are new work
   uint32_t admitted_output = 0;  // output when it was last admitted
   uint32_t preemptions = 0;
-  uint32_t tenant = 0;         // number in the tenant book
+  uint32_t tenant = 0;  // number in the tenant book
 
   TokenCounts counts;
   std::vector<float> prompt_logprobs;   // entry i: of token i + 1
@@ -96,8 +96,8 @@ struct Sequence {
     return request.sampling.prompt_logprobs >= 0 && position + 1 < prompt_tokens &&
            position >= prompt_logprobs.size();
   }
-  // The longest prefix that may come from a cache: the last token must run for its logits, and so must
-  // every position whose log-probability is still owed.
+  // The longest prefix that may come from a cache: the last token must run for its logits, and so
+  // must every position whose log-probability is still owed.
   uint32_t reusable() const {
     if (request.no_cache) return 0;
     uint32_t most = length() - 1;

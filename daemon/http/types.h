@@ -125,7 +125,7 @@ struct Request {
   std::string body;
   bool keep_alive = true;
   Peer peer;
-  std::string tenant;          // set by whoever checked the client's key; empty: nobody in particular
+  std::string tenant;  // set by whoever checked the client's key; empty: nobody in particular
   uint32_t tenant_weight = 1;
   std::map<std::string, std::string, std::less<>> params;  // filled by the router from its pattern
   BodyLease lease;

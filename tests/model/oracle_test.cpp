@@ -1,15 +1,16 @@
-// The oracle test with real models: random worlds of conversations through the real engine, with its
-// prefix cache, host tier, starved pools, preemption and a policy without sense, against the same
-// request alone on an engine that keeps nothing and runs one sequence.
+// The oracle test with real models: random worlds of conversations through the real engine, with
+// its prefix cache, host tier, starved pools, preemption and a policy without sense, against the
+// same request alone on an engine that keeps nothing and runs one sequence.
 //
 // Deterministic mode: every token and every log-probability must have the same bits.
 //
-// Default mode: a cached prefix was cut into other pieces than the lone prompt, so sums are formed in
-// another order. logits_test.cpp holds every form of a step within 3e-4 of the exact logits (as a share
-// of the largest), so two forms lie within twice that of each other; a log-probability is a logit minus
-// a normaliser that moves as much at most: 1.2e-3 of the largest logit in all. A winner may change only
-// where the two best lie nearer than twice that; from there the texts differ and nothing more is
-// compared. WEFT_ORACLE_WORLDS is the number of worlds, for each model and instruction set.
+// Default mode: a cached prefix was cut into other pieces than the lone prompt, so sums are formed
+// in another order. logits_test.cpp holds every form of a step within 3e-4 of the exact logits (as
+// a share of the largest), so two forms lie within twice that of each other; a log-probability is a
+// logit minus a normaliser that moves as much at most: 1.2e-3 of the largest logit in all. A winner
+// may change only where the two best lie nearer than twice that; from there the texts differ and
+// nothing more is compared. WEFT_ORACLE_WORLDS is the number of worlds, for each model and
+// instruction set.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -214,8 +215,8 @@ void check_near(const we::Collected& got, const we::Collected& want, Totals* tot
     totals->worst = std::max(totals->worst, off / static_cast<double>(largest_logit));
     CHECK(off <= tolerance);
     if (got.tokens[i] == want.tokens[i]) continue;
-    const double margin = static_cast<double>(want.tops[i][0].logprob) -
-                          static_cast<double>(want.tops[i][1].logprob);
+    const double margin =
+        static_cast<double>(want.tops[i][0].logprob) - static_cast<double>(want.tops[i][1].logprob);
     CHECK(margin <= 2 * tolerance);
     ++totals->near_ties;
     return;  // from here on the two read different texts
@@ -315,7 +316,8 @@ class World {
     for (int i = 0; i < 2; ++i) g->set_prompt(static_cast<int>(first) + i, info.media_token);
   }
 
-  // The next turn of a conversation begins with what was said, or with an edited or shorter history.
+  // The next turn of a conversation begins with what was said, or with an edited or shorter
+  // history.
   void take_answers() {
     for (size_t i = 0; i < sent_.size(); ++i) {
       const auto got = rig_->out.requests.find(i + 1);

@@ -1,7 +1,7 @@
 // The memory of all cache groups and the pools that hand it out in units.
 //
-// A model declares groups: row groups are paged (one row per token, unit_tokens rows per page), state
-// groups have one slot per sequence and per kept snapshot. Engine thread only after startup.
+// A model declares groups: row groups are paged (one row per token, unit_tokens rows per page),
+// state groups have one slot per sequence and per kept snapshot. Engine thread only after startup.
 #pragma once
 
 #include <cstdint>

@@ -213,8 +213,8 @@ bool Coordinator::admit_cold(uint32_t tokens, uint32_t spare, SequenceCache* seq
 
 bool Coordinator::admit_host(Snapshot* hit, uint32_t tokens, uint32_t spare,
                              SequenceCache* sequence, std::shared_ptr<CopyTask>* loading) {
-  // Whole pages that the device still has, because other snapshots need them, are shared. They are the
-  // first ones: a node is on the device when anything below it is.
+  // Whole pages that the device still has, because other snapshots need them, are shared. They are
+  // the first ones: a node is on the device when anything below it is.
   std::vector<const Node*> path;
   for (const Node* n = hit->node; n != nullptr; n = n->parent) {
     if (n->device_need > 0 && !n->pages.empty()) path.push_back(n);
@@ -245,11 +245,12 @@ CacheAdmission Coordinator::admit(const PrefixView& asked, uint32_t tokens, uint
                                   SequenceCache* sequence) {
   WEFT_CHECK(sequence->empty() && tokens <= asked.tokens.size());
   // A longer prefix than what is reserved has no pages to lie in.
-  const PrefixView view = {asked.chain, asked.tokens, std::min(asked.limit, tokens)};
+  PrefixView view = asked;
+  view.limit = std::min(asked.limit, tokens);
   CacheAdmission out;
-  const cache::PrefixTree::Match m =
-      options_.keep_prefixes ? tree_.match(*view.chain, view.tokens, view.limit)
-                             : cache::PrefixTree::Match();
+  const cache::PrefixTree::Match m = options_.keep_prefixes
+                                         ? tree_.match(*view.chain, view.tokens, view.limit)
+                                         : cache::PrefixTree::Match();
   if (m.host != nullptr && probe(view).host != 0) {
     const uint32_t length = m.host->length, local = m.device == nullptr ? 0 : m.device->length;
     if (admit_host(m.host, tokens, spare, sequence, &out.loading)) {
@@ -279,7 +280,7 @@ bool Coordinator::grow(SequenceCache* sequence, uint32_t tokens) {
   for (size_t g = 0; g < caches_->groups().size(); ++g) {
     const Caches::Group& group = caches_->groups()[g];
     const auto have = static_cast<uint32_t>(group.rows ? sequence->rows(g).size() : 0);
-    const uint32_t need = !group.rows                           ? (sequence->state(g).own.valid() ? 0 : 1)
+    const uint32_t need = !group.rows                  ? (sequence->state(g).own.valid() ? 0 : 1)
                           : group.pages(tokens) > have ? group.pages(tokens) - have
                                                        : 0;
     if (need > available(g)) return false;

@@ -7,10 +7,10 @@
 //
 // Rules. A prefix is usable only where every group has it: all rows, and a state at exactly that
 // length. Shared units are never written: the state is read from the snapshot's slot and written to
-// a private one, a partly filled page is copied. Rows exist only below snapshots: rows that no snapshot
-// needs are worth nothing and are given up at once. Memory is taken back from the snapshot with the
-// least expected saving per byte: (weight * uses * tokens to compute again / bytes) halving with age.
-// Lower tiers hold copies of the same units (host_tier.h). Engine thread only.
+// a private one, a partly filled page is copied. Rows exist only below snapshots: rows that no
+// snapshot needs are worth nothing and are given up at once. Memory is taken back from the snapshot
+// with the least expected saving per byte: (weight * uses * tokens to compute again / bytes)
+// halving with age. Lower tiers hold copies of the same units (host_tier.h). Engine thread only.
 #pragma once
 
 #include <array>
@@ -51,16 +51,16 @@ struct CacheProbe {
   uint32_t device = 0;  // tokens usable at once
   uint32_t host = 0;    // tokens usable after a copy that is worth it, above `device`; 0 = none
   uint64_t restore_us = 0;
-  uint32_t common = 0;  // tokens that equal something known
+  uint32_t common = 0;                                    // tokens that equal something known
   std::array<uint32_t, WEFT_CACHE_GROUPS_MAX> held = {};  // pages of `device` that others use now
 };
 
 struct CacheAdmission {
   bool ok = false;
-  uint32_t local = 0;  // tokens of the prefix that were on the device
-  uint32_t host = 0;   // tokens that come from a lower tier; once `loading` is over
-  uint64_t snapshot = 0;                        // id of what was hit, 0 = nothing
-  std::shared_ptr<cache::CopyTask> loading;     // must be over before the sequence runs
+  uint32_t local = 0;     // tokens of the prefix that were on the device
+  uint32_t host = 0;      // tokens that come from a lower tier; once `loading` is over
+  uint64_t snapshot = 0;  // id of what was hit, 0 = nothing
+  std::shared_ptr<cache::CopyTask> loading;  // must be over before the sequence runs
 };
 
 struct CoordinatorStats {
@@ -78,19 +78,21 @@ class Coordinator {
   void set_prefill_rate(double tokens_per_second);
 
   CacheProbe probe(const PrefixView& view) const;
-  // Reserves `tokens` tokens, reusing the longest usable prefix. `spare` pages of every row group stay
-  // available. Not ok: nothing has changed.
+  // Reserves `tokens` tokens, reusing the longest usable prefix. `spare` pages of every row group
+  // stay available. Not ok: nothing has changed.
   CacheAdmission admit(const PrefixView& view, uint32_t tokens, uint32_t spare,
                        SequenceCache* sequence);
   // More pages for a running sequence; gives up kept prefixes when needed. All or nothing.
   [[nodiscard]] bool grow(SequenceCache* sequence, uint32_t tokens);
   // Keeps the first `length` tokens, which are exactly what the sequence's state has seen. goes_on:
   // the sequence will run again (its next step reads the kept state); otherwise its state moves.
-  // *last: id of the snapshot the sequence came from; updated. False when it was not worth its memory.
+  // *last: id of the snapshot the sequence came from; updated. False when it was not worth its
+  // memory.
   bool publish(const PrefixView& view, uint32_t length, cache::SnapshotKind kind, bool goes_on,
                SequenceCache* sequence, uint64_t* last);
-  // Publishes the whole state of a sequence that leaves, with a copy in host memory made now and kept
-  // until release(). 0 when that is impossible: nothing was kept then but an ordinary snapshot.
+  // Publishes the whole state of a sequence that leaves, with a copy in host memory made now and
+  // kept until release(). 0 when that is impossible: nothing was kept then but an ordinary
+  // snapshot.
   uint64_t swap_out(const PrefixView& view, uint32_t length, SequenceCache* sequence,
                     uint64_t* last);
   uint64_t swap_bytes(uint32_t length) const;

@@ -36,11 +36,12 @@ Status Coordinator::audit() const {
   tree_.each_node([&](const Node& node) {
     const auto expected = need[&node];
     if (node.device_need != expected.first || node.host_need != expected.second) {
-      fail(Error(ErrorCode::kInternal,
-                 fmt::format("a prefix of {} units counts {} snapshots on the device and {} copies, "
-                             "but there are {} and {}",
-                             node.units, node.device_need, node.host_need, expected.first,
-                             expected.second)));
+      fail(
+          Error(ErrorCode::kInternal,
+                fmt::format("a prefix of {} units counts {} snapshots on the device and {} copies, "
+                            "but there are {} and {}",
+                            node.units, node.device_need, node.host_need, expected.first,
+                            expected.second)));
     }
     fail_pages(node, &problem);
   });
@@ -60,8 +61,7 @@ void Coordinator::fail_pages(const Node& node, Status* problem) const {
                          full_pages(g, (node.units - 1) * cache::kMatchUnit);
     const size_t device = node.pages.empty() ? 0 : node.pages[g].device.size();
     const size_t host = node.pages.empty() ? 0 : node.pages[g].host.size();
-    if (device != (node.device_need > 0 ? whole : 0) ||
-        host != (node.host_need > 0 ? whole : 0)) {
+    if (device != (node.device_need > 0 ? whole : 0) || host != (node.host_need > 0 ? whole : 0)) {
       *problem = Error(ErrorCode::kInternal,
                        fmt::format("a prefix of {} units holds {} pages of {} and {} copies, "
                                    "expected {} each where needed",

@@ -95,8 +95,8 @@ bool Coordinator::frees(const Snapshot& s, size_t group) const {
   return false;
 }
 
-// The snapshot of least worth that frees a unit of the group; when none does alone, the one of least
-// worth at all.
+// The snapshot of least worth that frees a unit of the group; when none does alone, the one of
+// least worth at all.
 Snapshot* Coordinator::cheapest(size_t group) const {
   for (const auto& [score, id] : device_order_) {
     Snapshot* s = tree_.by_id(id);
@@ -152,8 +152,8 @@ bool Coordinator::can_keep(uint32_t length, double score, bool goes_on,
   if (!goes_on) return true;
   for (size_t g = 0; g < caches_->groups().size(); ++g) {
     const Caches::Group& group = caches_->groups()[g];
-    const bool needs = group.rows ? length % group.unit_tokens != 0
-                                  : !sequence.state(g).source.valid();
+    const bool needs =
+        group.rows ? length % group.unit_tokens != 0 : !sequence.state(g).source.valid();
     if (needs && !afford(g, 1, score)) return false;
   }
   return true;

@@ -68,8 +68,7 @@ void CopyQueue::poll() {
 void CopyQueue::wait(uint64_t us) {
   if (inline_ || pending_.empty()) return;
   std::unique_lock lock(mutex_);
-  ended_.wait_for(lock, std::chrono::microseconds(us),
-                  [&] { return pending_.front()->over(); });
+  ended_.wait_for(lock, std::chrono::microseconds(us), [&] { return pending_.front()->over(); });
 }
 
 void CopyQueue::main() {

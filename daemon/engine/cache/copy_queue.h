@@ -1,9 +1,10 @@
 // Copies between cache units, host memory and files, off the engine thread.
 //
-// A task is a list of parts done in order by one thread; tasks are done first come, first served. The
-// engine thread keeps everything a task touches alive until it has polled the task's end (handles
-// of units, blobs), so the copy thread needs no locks on them: sources are shared units, which are
-// never written, and targets are owned by the task's sequence, which does not run meanwhile.
+// A task is a list of parts done in order by one thread; tasks are done first come, first served.
+// The engine thread keeps everything a task touches alive until it has polled the task's end
+// (handles of units, blobs), so the copy thread needs no locks on them: sources are shared units,
+// which are never written, and targets are owned by the task's sequence, which does not run
+// meanwhile.
 #pragma once
 
 #include <atomic>
@@ -82,8 +83,8 @@ class CopyQueue {
 
   std::mutex mutex_;
   std::condition_variable wake_, ended_;
-  std::deque<CopyTask*> queue_;                  // guarded by mutex_; owned by pending_
-  bool stop_ = false;                            // guarded by mutex_
+  std::deque<CopyTask*> queue_;  // guarded by mutex_; owned by pending_
+  bool stop_ = false;            // guarded by mutex_
   std::thread thread_;
 };
 

@@ -302,8 +302,8 @@ bool HostTier::make_room(uint64_t bytes, const Snapshot* keep) {
   if (bytes > budget_.total) return false;
   const auto in_memory = [](const Blob& b) { return b.in_memory(); };
   const bool disk_room = budget_.disk_used < budget_.disk_total / 10 * 9;
-  // First what would not go to disk either, then what frees memory alone; what lies on disk goes only
-  // when it shares rows in memory.
+  // First what would not go to disk either, then what frees memory alone; what lies on disk goes
+  // only when it shares rows in memory.
   for (const int round : {0, 1, 2}) {
     for (auto at = order_.begin(); at != order_.end() && budget_.used + bytes > budget_.total;) {
       Snapshot* s = tree_->by_id(at->second);

@@ -1,10 +1,10 @@
 // Lower tiers: copies of kept prefixes in host memory, and of those that come back often on disk.
 //
 // Write-behind: a snapshot that would take longer to compute than to copy back is copied once, soon
-// after it was made, by the copy thread; giving it up on the device then loses nothing. Rows of common
-// prefixes are copied once. When host memory is full, what is worth least goes: to disk when it was
-// used at least twice (and there is a disk tier), else for good. Files live as long as the process.
-// Engine thread; copies run on the queue's thread.
+// after it was made, by the copy thread; giving it up on the device then loses nothing. Rows of
+// common prefixes are copied once. When host memory is full, what is worth least goes: to disk when
+// it was used at least twice (and there is a disk tier), else for good. Files live as long as the
+// process. Engine thread; copies run on the queue's thread.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,8 @@ class HostTier {
   bool save(Snapshot* snapshot, bool now, bool pin);
   void unpin(Snapshot* snapshot);
 
-  // What has to be copied in so that a sequence can go on after the snapshot. Collected first, because
-  // making room for it may give up pages that the sequence shares already.
+  // What has to be copied in so that a sequence can go on after the snapshot. Collected first,
+  // because making room for it may give up pages that the sequence shares already.
   struct Load {
     size_t group = 0;
     uint32_t page = 0;  // of the sequence; states have none

@@ -50,12 +50,10 @@ Key128 KeyChain::media_in(uint32_t begin, uint32_t end) const {
   Key128 key;
   for (const MediaSpan& m : media_) {
     if (m.first >= end || m.first + m.rows <= begin) continue;
-    const int64_t all[6] = {static_cast<int64_t>(m.first) - begin,
-                            m.rows,
-                            static_cast<int64_t>(m.content.low),
-                            static_cast<int64_t>(m.content.high),
-                            static_cast<int64_t>(key.low),
-                            static_cast<int64_t>(key.high)};
+    const int64_t all[6] = {
+        static_cast<int64_t>(m.first) - begin, m.rows,
+        static_cast<int64_t>(m.content.low),   static_cast<int64_t>(m.content.high),
+        static_cast<int64_t>(key.low),         static_cast<int64_t>(key.high)};
     key = of(XXH3_128bits(all, sizeof(all)));
   }
   return key;

@@ -1,8 +1,9 @@
 // What one sequence holds of the caches: pages of every row group and its state.
 //
 // Pages come in order of tokens: first those it shares (read only), then those it owns. The state
-// is written to a slot of its own; after a prefix hit, or after its state was kept as a snapshot, the
-// next step reads a shared slot and writes the own one (copy on write without a copy). Engine thread.
+// is written to a slot of its own; after a prefix hit, or after its state was kept as a snapshot,
+// the next step reads a shared slot and writes the own one (copy on write without a copy). Engine
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +42,11 @@ class SequenceCache {
   }
   int32_t write_slot(size_t group) const { return states_[group].own.unit(); }
 
-  // Takes what is missing for `tokens` rows and the states from what is free. `spare` pages of every
-  // row group must stay free. All or nothing: false and no change when a pool has too little.
+  // Takes what is missing for `tokens` rows and the states from what is free. `spare` pages of
+  // every row group must stay free. All or nothing: false and no change when a pool has too little.
   [[nodiscard]] bool reserve(uint32_t tokens, uint32_t spare);
-  // Makes the first `pages` pages of a group shareable: they are full and will not be written again.
+  // Makes the first `pages` pages of a group shareable: they are full and will not be written
+  // again.
   void freeze(size_t group, size_t pages);
   // The step that read the shared slots is over.
   void stepped() {

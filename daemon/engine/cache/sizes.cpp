@@ -143,8 +143,7 @@ Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
       // per token.
       const uint64_t most = holders * units_for(max_context, g.unit_tokens);
       units = std::min(most, units_for(tokens, g.unit_tokens));
-      if (tokens == holders * max_context &&
-          sizes.bytes + most * unit_stride(g) <= budget_bytes) {
+      if (tokens == holders * max_context && sizes.bytes + most * unit_stride(g) <= budget_bytes) {
         units = most;
       }
       sizes.bytes += units * unit_stride(g);

@@ -35,9 +35,9 @@ uint64_t unit_stride(const weft_cache_group& group);
 
 // Pure. Divides `budget_bytes`: one state slot per sequence first (states take at most half of the
 // budget when there are row groups too; fewer sequences otherwise), then slots for snapshots (at
-// most two fifths of what is left), pages for the rest, the same number of tokens in every row group,
-// never more than all sequences and snapshots with their whole context can use. kInvalid with
-// numbers when not even one sequence fits.
+// most two fifths of what is left), pages for the rest, the same number of tokens in every row
+// group, never more than all sequences and snapshots with their whole context can use. kInvalid
+// with numbers when not even one sequence fits.
 Result<CacheSizes> size_caches(const weft_mem_plan& plan, uint64_t budget_bytes,
                                const CacheWishes& wishes);
 

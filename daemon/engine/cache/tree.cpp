@@ -43,16 +43,16 @@ bool copies_ready(const Snapshot& s) {
 
 }  // namespace
 
-Node* PrefixTree::child(const Node* parent, const KeyChain& chain,
-                        std::span<const int32_t> tokens, uint32_t unit) const {
+Node* PrefixTree::child(const Node* parent, const KeyChain& chain, std::span<const int32_t> tokens,
+                        uint32_t unit) const {
   const auto found = nodes_.find(chain.after(unit + 1));
   if (found == nodes_.end()) return nullptr;
   Node* node = found->second.get();
   const size_t begin = size_t{unit} * kMatchUnit;
   if (node->parent != parent || begin + kMatchUnit > tokens.size() ||
       !std::equal(node->tokens.begin(), node->tokens.end(), tokens.begin() + begin) ||
-      node->media != chain.media_in(static_cast<uint32_t>(begin),
-                                    static_cast<uint32_t>(begin) + kMatchUnit)) {
+      node->media !=
+          chain.media_in(static_cast<uint32_t>(begin), static_cast<uint32_t>(begin) + kMatchUnit)) {
     return nullptr;
   }
   return node;
@@ -144,8 +144,8 @@ Node* PrefixTree::path(const KeyChain& chain, std::span<const int32_t> tokens, u
       next = make_node(chain.after(unit + 1), node);
       const size_t begin = size_t{unit} * kMatchUnit;
       std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(begin), kMatchUnit, next->tokens.begin());
-      next->media = chain.media_in(static_cast<uint32_t>(begin),
-                                   static_cast<uint32_t>(begin) + kMatchUnit);
+      next->media =
+          chain.media_in(static_cast<uint32_t>(begin), static_cast<uint32_t>(begin) + kMatchUnit);
     }
     node = next;
   }
@@ -185,8 +185,8 @@ void PrefixTree::remove(Snapshot* snapshot) {
   Node* node = snapshot->node;
   by_id_.erase(snapshot->id);
   auto& all = node->snapshots;
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const auto& s) { return s.get() == snapshot; });
+  const auto at =
+      std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.get() == snapshot; });
   WEFT_CHECK(at != all.end());
   all.erase(at);
   prune(node);

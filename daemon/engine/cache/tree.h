@@ -2,8 +2,8 @@
 // it. The tree knows tokens only; what a node or a snapshot holds in memory is put there by the
 // coordinator.
 //
-// A node is one full unit after its parent's. A snapshot belongs to the node of its last full unit and
-// adds 0..kMatchUnit-1 tail tokens, so prefixes of any length can be kept. Tokens are always
+// A node is one full unit after its parent's. A snapshot belongs to the node of its last full unit
+// and adds 0..kMatchUnit-1 tail tokens, so prefixes of any length can be kept. Tokens are always
 // compared, keys only find candidates. Engine thread.
 #pragma once
 
@@ -39,15 +39,15 @@ struct Snapshot {
   SnapshotKind kind = SnapshotKind::kTurn;
 
   bool on_device = false;
-  bool on_host = false;  // copies exist or are being made
-  uint32_t pins = 0;     // swapped sequences that come back for it: stays in the lower tiers
-  std::vector<PageList> pages;    // per row group: pages that begin after the node's last full one
-  std::vector<CachedRef> state;   // per state group, on the device
+  bool on_host = false;         // copies exist or are being made
+  uint32_t pins = 0;            // swapped sequences that come back for it: stays in the lower tiers
+  std::vector<PageList> pages;  // per row group: pages that begin after the node's last full one
+  std::vector<CachedRef> state;  // per state group, on the device
   std::vector<BlobRef> host_state;
 
   uint64_t last_use_us = 0;
   uint32_t uses = 0;
-  uint32_t heat = 0;  // uses of it and of those it grew from
+  uint32_t heat = 0;        // uses of it and of those it grew from
   bool superseded = false;  // its sequence went on and left a longer one
   double score = 0;         // place in the order of eviction from the device
   double host_score = 0;

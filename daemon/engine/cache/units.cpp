@@ -68,9 +68,10 @@ Status UnitPool::audit() const {
     const Unit& u = units_[i];
     const bool is_held = (u.generation & 1u) == 1u;
     if (is_held == is_free[i] || is_held != (u.live + u.cached > 0)) {
-      return make_error(ErrorCode::kInternal,
-                        "cache unit {} is {} but has generation {}, {} live and {} cached references",
-                        i, is_free[i] ? "free" : "not free", u.generation, u.live, u.cached);
+      return make_error(
+          ErrorCode::kInternal,
+          "cache unit {} is {} but has generation {}, {} live and {} cached references", i,
+          is_free[i] ? "free" : "not free", u.generation, u.live, u.cached);
     }
     active += u.live > 0 ? 1u : 0u;
   }

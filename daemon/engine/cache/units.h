@@ -4,10 +4,10 @@
 //   OwnedUnit  one holder, may be written, move only
 //   LiveRef    shared and read only; a running sequence or a copy in flight needs it
 //   CachedRef  shared and read only; kept for later requests, can be given up when memory is needed
-// A unit returns to the free list when the last handle of any kind goes. Writing needs an OwnedUnit,
-// so a shared unit cannot be written, and nothing can be freed twice: by construction. Every unit
-// has a generation (odd = held) that changes when it is taken and when it returns; a handle whose
-// generation is not the unit's is a bug and stops the process. Engine thread only.
+// A unit returns to the free list when the last handle of any kind goes. Writing needs an
+// OwnedUnit, so a shared unit cannot be written, and nothing can be freed twice: by construction.
+// Every unit has a generation (odd = held) that changes when it is taken and when it returns; a
+// handle whose generation is not the unit's is a bug and stops the process. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -174,9 +174,7 @@ class CachedRef : public UnitHandle {
   // True when a running sequence or a copy holds the unit too.
   bool in_use() const { return pool_->units_[unit_].live > 0; }
   // True when this is the only handle of the unit.
-  bool sole() const {
-    return pool_->units_[unit_].live == 0 && pool_->units_[unit_].cached == 1;
-  }
+  bool sole() const { return pool_->units_[unit_].live == 0 && pool_->units_[unit_].cached == 1; }
   // Takes the unit back for writing. Only the sole handle may.
   OwnedUnit thaw() &&;
 

@@ -200,8 +200,7 @@ TEST_CASE("the books of a worker are believed only as far as the figures agree")
   r.set_waiting(0);
   CHECK(admin::audit_problem(r, false) == "rows: 3 units are in use although nothing runs");
   g.set_active(2);
-  CHECK(admin::audit_problem(r, false) ==
-        "rows: 7 free, 2 active and 0 cached units are not 10");
+  CHECK(admin::audit_problem(r, false) == "rows: 7 free, 2 active and 0 cached units are not 10");
   r.set_ok(false);
   CHECK(admin::audit_problem(r, false) == "the worker's books do not balance");
   r.set_problem("rows: unit 4 counted twice");

@@ -107,8 +107,8 @@ TEST_CASE("who gets nothing while others run is reported, then ended with an err
   for (int i = 0; i < 340 && rig.out.requests[1].finish == wire::FINISH_NONE; ++i) {
     rig.engine->step();
     rig.now_us += 200'000;
-    reported = reported || (!rig.out.stats.empty() &&
-                            rig.out.stats.back().scheduler().stalled() == 1);
+    reported =
+        reported || (!rig.out.stats.empty() && rig.out.stats.back().scheduler().stalled() == 1);
   }
   CHECK(reported);
   CHECK(rig.out.requests[1].finish == wire::FINISH_ERROR);

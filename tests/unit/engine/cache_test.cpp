@@ -1,11 +1,10 @@
-#include "engine/cache/arenas.h"
-#include "engine/cache/sequence_cache.h"
-#include "engine/cache/sizes.h"
-
 #include <doctest/doctest.h>
 
 #include <cstring>
 
+#include "engine/cache/arenas.h"
+#include "engine/cache/sequence_cache.h"
+#include "engine/cache/sizes.h"
 #include "unit/engine/test_rng.h"
 
 using namespace weft;
@@ -69,7 +68,8 @@ TEST_CASE("snapshots get slots beyond those of sequences, but no rows of a whole
     CHECK(kept->units[1] == kept->max_sequences + kept->snapshots);
     CHECK(plain->snapshots == 0);
   }
-  CHECK(size_caches(plan_of({kRowsA, kState}), uint64_t{1} << 30, {8, 10, true, 5})->snapshots == 5);
+  CHECK(size_caches(plan_of({kRowsA, kState}), uint64_t{1} << 30, {8, 10, true, 5})->snapshots ==
+        5);
   CHECK(size_caches(plan_of({kRowsA, kState}), uint64_t{1} << 30, {8, 10, true, 0})->snapshots ==
         4 * 8 + 16);
 }

@@ -1,5 +1,5 @@
-// A cancel at every stage of a request: all it held is free or kept for later at the next step, there
-// is exactly one final message, and the same prompt asked again is answered right.
+// A cancel at every stage of a request: all it held is free or kept for later at the next step,
+// there is exactly one final message, and the same prompt asked again is answered right.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

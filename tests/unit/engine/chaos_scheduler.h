@@ -1,6 +1,6 @@
-// A scheduler without sense: every plan obeys weft/scheduler.h and is otherwise random. Who runs, with
-// how many rows, who is admitted, who loses its place and how: drawn from the view's seed and step.
-// Whatever it does, answers must not change.
+// A scheduler without sense: every plan obeys weft/scheduler.h and is otherwise random. Who runs,
+// with how many rows, who is admitted, who loses its place and how: drawn from the view's seed and
+// step. Whatever it does, answers must not change.
 #pragma once
 
 #include <weft/scheduler.h>

@@ -34,8 +34,7 @@ struct Shape {
 
 // An engine over the fake model, with everything it emits.
 struct Rig {
-  explicit Rig(Shape s, std::unique_ptr<Planner> planner = nullptr)
-      : shape(s), model(s.fake) {
+  explicit Rig(Shape s, std::unique_ptr<Planner> planner = nullptr) : shape(s), model(s.fake) {
     CacheSizes sizes;
     sizes.units = {(s.pool_tokens + 3) / 4, s.slots, (s.pool_tokens + 2) / 3};
     auto made = Caches::make(model.plan(), sizes, true);
@@ -54,9 +53,9 @@ struct Rig {
     options.keep_prefixes = s.keep_prefixes;
     options.host = {s.host_bytes, s.disk_dir, s.disk_dir.empty() ? 0 : uint64_t{1} << 30, true};
     options.now_us = [this] { return now_us; };
-    engine = std::make_unique<Engine>(model.ref(), caches.get(), options,
-                                      [this](const wire::Envelope& e) { out.take(e); },
-                                      std::move(planner));
+    engine = std::make_unique<Engine>(
+        model.ref(), caches.get(), options, [this](const wire::Envelope& e) { out.take(e); },
+        std::move(planner));
   }
   void run() {
     int steps = 0;
@@ -86,7 +85,7 @@ struct Rig {
 };
 
 inline void check_tops(const std::vector<std::vector<TopLogprob>>& got,
-                const std::vector<std::vector<TopLogprob>>& want) {
+                       const std::vector<std::vector<TopLogprob>>& want) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     REQUIRE(got[i].size() == want[i].size());

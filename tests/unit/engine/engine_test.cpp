@@ -368,7 +368,8 @@ TEST_CASE("stats come at their interval while busy, and when idleness changes") 
   rig.engine->step();
   REQUIRE(rig.out.stats.size() == 2);
   CHECK(rig.out.stats[1].running() == 1);
-  CHECK(rig.out.stats[1].groups(1).units_used() == 2);  // its own slot, and the kept one it goes on from
+  CHECK(rig.out.stats[1].groups(1).units_used() ==
+        2);  // its own slot, and the kept one it goes on from
   CHECK(rig.out.stats[1].resident_bytes() > 0);
   rig.engine->step();
   CHECK(rig.out.stats.size() == 2);

@@ -1,8 +1,8 @@
 // The oracle test: random worlds of multi-turn conversations, and every answer must equal that of
 // the same request alone, without any cache, bit for bit. What is drawn: conversations that go on,
 // branch, edit their history or copy someone else's, tenants and salts, images, useful lengths,
-// cancels, starved pools, a second and a third tier, policies (the built-in one, and one without any
-// sense), step budgets and piece sizes from one row to everything.
+// cancels, starved pools, a second and a third tier, policies (the built-in one, and one without
+// any sense), step budgets and piece sizes from one row to everything.
 //
 // The fake model's logits are a hash of the whole token history read back from the caches, so any
 // foreign row, stale state or wrong length shows at the next token. The number of worlds is
@@ -133,8 +133,8 @@ class World {
   void send() {
     Conversation& c = conversations_[rng_.below(static_cast<uint32_t>(conversations_.size()))];
     std::vector<int32_t> prompt = c.history;
-    const std::vector<int32_t> more = random_prompt(
-        rng_, rng_.below(6) == 0 ? 1 : 1 + rng_.below(rng_.below(3) == 0 ? 300 : 30));
+    const std::vector<int32_t> more =
+        random_prompt(rng_, rng_.below(6) == 0 ? 1 : 1 + rng_.below(rng_.below(3) == 0 ? 300 : 30));
     prompt.insert(prompt.end(), more.begin(), more.end());
     if (prompt.size() > 800) prompt.resize(800);
     const uint64_t id = sent_.size() + 1;

@@ -86,7 +86,8 @@ TEST_CASE("the same prompt again runs its last token and no more than a cut away
   CHECK(ask(rig, greedy(3, prompt, 4)) == 299);  // found
 }
 
-TEST_CASE("a shared prefix of 480 tokens: kept where the gateway says, or at the branch seen twice") {
+TEST_CASE(
+    "a shared prefix of 480 tokens: kept where the gateway says, or at the branch seen twice") {
   for (const bool told : {true, false}) {
     CAPTURE(told);
     Rig rig(shape_of(12, 8000));
