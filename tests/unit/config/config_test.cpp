@@ -195,7 +195,10 @@ params = { quantum = 64 }
   says("[deployment.cache]\nprefix_cach = true\n", "did you mean \"prefix_cache\"?");
   says("[deployment.cache]\nprefix_cache = false\nhost_memory = \"1GiB\"\n",
        "host_memory: needs prefix_cache = true");
-  says("[deployment.cache]\ndisk_dir = \"/d\"\n", "disk_dir: the size is missing");
+  says("[deployment.cache]\nhost_memory = \"1GiB\"\ndisk_dir = \"/d\"\n",
+       "disk_dir: the size is missing");
+  says("[deployment.cache]\ndisk_dir = \"/d\"\ndisk_size = \"1GiB\"\n",
+       "below the tier in host memory, which is off");
   says("[deployment.cache]\ndisk_size = \"1GiB\"\n", "disk_size: the directory is missing");
   says("[deployment.cache]\nsnapshots = -1\n", "expected 0 to 1000000, got -1");
   says("[deployment.scheduler]\npolicy = \"../x\"\n", "or the name of a scheduler plugin");
