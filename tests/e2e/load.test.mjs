@@ -73,7 +73,7 @@ test("at idle all blocks and states are free and all gauges are zero", async () 
   assert.ok(idle.deployments[0].groups.length >= 2, "row pages and states are both reported");
   assert.equal(idle.deployments[0].workers[0].restarts, 0);
   const metrics = (await weft.get("/metrics")).text;
-  const value = (name) => metrics.split("\n").filter((l) => l.startsWith(name) && !l.startsWith("#")).map((l) => Number(l.split(" ").pop()));
+  const value = (name) => metrics.split("\n").filter((l) => l.startsWith(name + "{") || l.startsWith(name + " ")).map((l) => Number(l.split(" ").pop()));
   for (const gauge of ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "weft_requests_inflight"])
     assert.deepEqual(value(gauge), [0], gauge);
   assert.ok(value("weft_kv_blocks").length > 0);
