@@ -182,7 +182,7 @@ class Rig {
 
 struct Totals {
   uint64_t worlds = 0, requests = 0, tokens = 0, cached = 0, from_host = 0, preemptions = 0,
-           swaps = 0, cancelled = 0, near_ties = 0;
+           swaps = 0, cancelled = 0, near_ties = 0, torn = 0;
   double worst = 0;  // log-probability apart, as a share of the largest logit
 };
 
@@ -207,29 +207,32 @@ void check_bits(const we::Collected& got, const we::Collected& want) {
   CHECK(same);
 }
 
-void check_near(const we::Collected& got, const we::Collected& want, Totals* totals) {
+// False when the two are further apart than rounding alone explains.
+bool is_near(const we::Collected& got, const we::Collected& want, Totals* totals) {
   const double tolerance = kLogprobShare * static_cast<double>(largest_logit);
+  double worst = 0;
   for (size_t i = 0; i < std::min(got.tokens.size(), want.tokens.size()); ++i) {
     const double off = std::abs(static_cast<double>(got.tops[i][0].logprob) -
                                 static_cast<double>(want.tops[i][0].logprob));
-    totals->worst = std::max(totals->worst, off / static_cast<double>(largest_logit));
-    CHECK(off <= tolerance);
+    if (off > tolerance) return false;
+    worst = std::max(worst, off / static_cast<double>(largest_logit));
     if (got.tokens[i] == want.tokens[i]) continue;
     const double margin =
         static_cast<double>(want.tops[i][0].logprob) - static_cast<double>(want.tops[i][1].logprob);
-    CHECK(margin <= 2 * tolerance);
+    if (margin > 2 * tolerance) return false;
     ++totals->near_ties;
-    return;  // from here on the two read different texts
+    totals->worst = std::max(totals->worst, worst);
+    return true;  // from here on the two read different texts
   }
-  if (got.finish == wire::FINISH_CANCELLED) return;
-  CHECK(got.tokens.size() == want.tokens.size());
-  CHECK(got.finish == want.finish);
+  totals->worst = std::max(totals->worst, worst);
+  return got.finish == wire::FINISH_CANCELLED ||
+         (got.tokens.size() == want.tokens.size() && got.finish == want.finish);
 }
 
 class World {
  public:
   World(Bench& bench, Source& source, Rig& lone, uint32_t seed, bool deterministic)
-      : rng_(seed), lone_(lone), deterministic_(deterministic) {
+      : bench_(bench), source_(source), rng_(seed), lone_(lone), deterministic_(deterministic) {
     Shape s;
     s.max_sequences = 1 + rng_.below(5);
     s.slots = s.max_sequences + rng_.below(6);
@@ -337,6 +340,21 @@ class World {
     }
   }
 
+  // A router whose choice hangs on the last bit picks other experts for other pieces, and then
+  // rounding bounds nothing. That is so without any cache too: some piece size must show it.
+  bool torn_without_cache(wire::Generate request, const we::Collected& want) {
+    for (const uint32_t chunk : {1u, 2u, 3u, 5u, 7u, 8u, 9u, 13u, 17u, 24u, 32u, 50u, 64u, 100u}) {
+      Shape alone;
+      alone.deterministic = false;
+      alone.prefill_chunk = chunk;
+      Rig rig(bench_, source_, alone);
+      request.set_id(++lone_id_);
+      Totals ignored;
+      if (!is_near(rig.run(request), want, &ignored)) return true;
+    }
+    return false;
+  }
+
   void finish(Totals* totals) {
     for (int i = 0; i < 2000 && rig_->engine->coordinator().copying(); ++i) rig_->step();
     rig_->step();
@@ -349,7 +367,12 @@ class World {
       const we::Collected& want = lone_.run(request);
       REQUIRE_MESSAGE(want.finish != wire::FINISH_ERROR, want.error);
       REQUIRE_MESSAGE(got.finish != wire::FINISH_ERROR, got.error);
-      deterministic_ ? check_bits(got, want) : check_near(got, want, totals);
+      if (deterministic_) {
+        check_bits(got, want);
+      } else if (!is_near(got, want, totals)) {
+        CHECK(torn_without_cache(request, want));
+        ++totals->torn;
+      }
       totals->tokens += got.tokens.size();
     }
     const auto audit = rig_->engine->audit();
@@ -369,6 +392,8 @@ class World {
     CHECK(rig_->engine->coordinator().host().budget().used == 0);
   }
 
+  Bench& bench_;
+  Source& source_;
   TestRng rng_;
   Rig& lone_;
   const bool deterministic_;
@@ -395,11 +420,11 @@ void live(const std::string& name, const std::string& level, uint32_t n, bool de
   }
 }
 
-void report(const char* mode, const Totals& t) {
+void report(const std::string& mode, const Totals& t) {
   MESSAGE(mode, ": ", t.worlds, " worlds, ", t.requests, " requests, ", t.tokens, " tokens, ",
           t.cached, " reused, ", t.from_host, " from host memory, ", t.preemptions,
           " preemptions (", t.swaps, " swaps), ", t.cancelled, " cancelled, ", t.near_ties,
-          " near ties, worst ", t.worst);
+          " near ties, ", t.torn, " torn by a router's tie, worst ", t.worst);
 }
 
 const char* const kModels[] = {"tiny_k3", "tiny_linear", "odd_k3", "micro-k3"};
@@ -436,6 +461,7 @@ TEST_CASE("oracle: real models in default mode differ by rounding alone") {
   report("default", totals);
   CHECK(totals.cached > 0);
   CHECK(totals.near_ties * 50 <= totals.requests + 50);
+  CHECK(totals.torn * 100 <= totals.requests + 100);
 }
 
 TEST_CASE("oracle: equal placeholders with another image are another prompt") {
