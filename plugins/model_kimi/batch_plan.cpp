@@ -110,11 +110,18 @@ Fault BatchPlan::check_sequences(const weft_batch& b) {
   return {};
 }
 
+// Where the decode forms, which cost more for each new row and nothing for the context, are ahead.
+constexpr uint32_t kLongContext = 4096;
+constexpr uint32_t kShortPiece = 112;
+
 // Decodes first, prompt pieces after them, each in the caller's order.
 void BatchPlan::order(const weft_batch& b) {
   const bool all_steps = (b.flags & WEFT_BATCH_RECURRENT) != 0;
   const auto is_step = [&](uint32_t i) {
-    return all_steps || rows_of(b, i) < shape_.prefill_min_rows;
+    const uint32_t rows = rows_of(b, i);
+    // The prefill form expands the rows of the whole context first: few new rows never earn that back.
+    const bool short_piece = rows < kShortPiece && b.context[i] >= kLongContext;
+    return all_steps || rows < shape_.prefill_min_rows || short_piece;
   };
   uint32_t at = 0, row = 0;
   const auto append = [&](uint32_t i, std::vector<uint32_t>& starts, uint32_t index,
